@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, secrets, identifiers, data files. Imports nothing of fleet."""
