@@ -69,7 +69,9 @@ class Session:
         """What shows a run on standard output."""
         from fleet.report.console import console_for
 
-        return console_for(sys.stdout, json=self.json, verbosity=self.verbosity, log=self.log)
+        return console_for(
+            sys.stdout, json=self.json, verbosity=self.verbosity, log=self.log, scrub=self.scrubber
+        )
 
     def store(self) -> Store:
         """The store, already opening in the background. ``$FLEET_STORE`` may name a PostgreSQL one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TextIO
 
@@ -23,15 +24,20 @@ _KEPT_FROM_LOG = frozenset({"step_output", "step_progress", "host_facts", "check
 
 
 def console_for(
-    stream: TextIO, *, json: bool = False, verbosity: Verbosity | None = None, log: LogFile | None = None
+    stream: TextIO,
+    *,
+    json: bool = False,
+    verbosity: Verbosity | None = None,
+    log: LogFile | None = None,
+    scrub: Scrub | None = None,
 ) -> Subscriber:
     """The console for ``stream``: the final document with ``json``, a live table on a terminal, else lines.
 
     A live table needs cursor movement: where TERM is ``dumb``, lines are printed too.
     """
-    output = Output(stream)
     if json:
-        return JsonConsole(output)
+        return JsonConsole(Output(stream, colour=False), scrub)
+    output = Output(stream, scrub=scrub)
     named = log.shown if log else None
     if _can_redraw(stream) and (verbosity is None or verbosity.level >= 0):
         return LiveConsole(output, verbosity=verbosity, log=named)
@@ -40,8 +46,6 @@ def console_for(
 
 
 def _can_redraw(stream: TextIO) -> bool:
-    import os
-
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -1,7 +1,7 @@
 """The console on a terminal: one line per host, redrawn in place, then the recap.
 
 Rich draws; it is imported when the first event comes. Which hosts have a line, and what it says, is
-decided by plain functions (:func:`rows`, :func:`row`), tested without a terminal.
+decided by plain functions (:func:`draw`, :func:`rows`, :func:`row`), tested without a terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleet.core.events import Event
 from fleet.core.ids import utc_now
 from fleet.report.narrate import Narrator, Verbosity, header
 from fleet.report.recap import recap
-from fleet.report.style import BAD, DIM, GOOD, PLAIN, ROLES, WARN, Line, Output, ansi_of, text_of
+from fleet.report.style import DIM, PLAIN, ROLES, Line, Output, Span, ansi_of, line, text_of
 from fleet.report.view import RUNNING, HostView, RunView, seconds_between
 from fleet.report.words import duration, plural, shortened
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 REFRESHES_PER_SECOND = 5
-_STYLES = {GOOD: "green", WARN: "yellow", BAD: "red", DIM: "dim", PLAIN: ""}
 _CHROME = 4  # lines of the screen that are not hosts: header, blank, counts, cursor
 
 
@@ -67,6 +66,38 @@ def rows(view: RunView, height: int) -> tuple[list[HostView], str]:
     hidden.hosts = {host.name: host for host in hosts if host.name not in kept}
     counts = " · ".join(f"{count} {status}" for status, count in hidden.counts.items())
     return shown, f"and {plural(len(hidden.hosts), 'host')}: {counts}"
+
+
+def draw(view: RunView, now: str, width: int, height: int) -> list[list[Span]]:
+    """The lines of the table at the time ``now``, none wider than ``width``."""
+    hosts, others = rows(view, height)
+    shown = [row(host, now) for host in hosts]
+    names = min(max((len(one.name) for one in shown), default=0), width // 3)
+    counts = max((len(_count(one)) for one in shown), default=0)
+    times = max((len(one.elapsed) for one in shown), default=0)
+    bar = max(8, min(24, width // 5))
+    room = max(8, width - (2 + names + 2 + bar + 2 + counts + 2 + 2 + times + 1))
+    lines = []
+    for one in shown:
+        name = f"  {shortened(one.name, names):<{names}}  "
+        words = Span(f"{shortened(one.words, room):<{room}}", one.role)
+        elapsed = Span(f"  {one.elapsed:>{times}}", DIM)
+        lines.append(line(name, *_bar(one, bar), f"  {_count(one):>{counts}}  ", words, elapsed))
+    if others:
+        lines.append(line(Span(f"  {shortened(others, width - 3)}", DIM)))
+    return lines
+
+
+def _count(one: Row) -> str:
+    return f"{one.done}/{one.total}" if one.total else ""
+
+
+def _bar(one: Row, width: int) -> tuple[Span, Span]:
+    """Heavy for what is done, light for what is left, so that it reads without colour too."""
+    if not one.total:
+        return Span(" " * width), Span("")
+    heavy = width * min(one.done, one.total) // one.total
+    return Span("━" * heavy, one.role), Span("─" * (width - heavy), DIM)
 
 
 class LiveConsole:
@@ -144,30 +175,13 @@ class LiveConsole:
     def _rich(self, one: Line) -> RenderableType:
         from rich.text import Text
 
-        return Text.from_ansi(ansi_of(one)) if self._output.colour else Text(text_of(one))
+        text = Text.from_ansi(ansi_of(one)) if self._output.colour else Text(text_of(one))
+        text.no_wrap = True
+        return text
 
     def _table(self, console: Console) -> RenderableType:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
+        from rich.console import Group
 
         with self._lock:
-            hosts, others = rows(self.view, console.height - _CHROME)
-            shown = [row(host, self._clock()) for host in hosts]
-        grid = Table.grid(padding=(0, 2), pad_edge=True, expand=True)
-        bar = max(8, min(24, console.width // 5))
-        longest = max((len(one.name) for one in shown), default=4)
-        grid.add_column(no_wrap=True, width=min(longest, console.width // 3))
-        grid.add_column(width=bar)
-        grid.add_column(no_wrap=True, justify="right", width=7)
-        grid.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
-        grid.add_column(no_wrap=True, justify="right", width=6)
-        for one in shown:
-            style = _STYLES[one.role]
-            steps = f"{one.done}/{one.total}" if one.total else ""
-            progress = ProgressBar(total=max(one.total, 1), completed=one.done, width=bar)
-            words = Text(shortened(one.words, console.width), style=style)
-            grid.add_row(Text(one.name), progress, Text(steps), words, Text(one.elapsed, style="dim"))
-        if others:
-            grid.add_row(Text("…"), Text(), Text(), Text(others, style="dim"), Text())
-        return grid
+            drawn = draw(self.view, self._clock(), console.width, console.height - _CHROME)
+        return Group(*(self._rich(one) for one in drawn))

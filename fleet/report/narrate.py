@@ -54,7 +54,8 @@ class Narrator:
 
     def _said(self, host: HostView, word: str, rest: str, role: str | None = None) -> list[Span]:
         names = min(max((len(name) for name in self._view.hosts), default=0), 32)
-        shown = Span(f"{word.replace('_', ' '):<12}", ROLES.get(word, PLAIN) if role is None else role)
+        words = f"{word.replace('_', ' '):<{17 if self._view.check else 11}}"
+        shown = Span(words, ROLES.get(word, PLAIN) if role is None else role)
         return line(f"{host.name:<{names}}  ", shown, f"  {rest}")
 
     def _host_connected(self, host: HostView, event: Event) -> list[list[Span]]:
@@ -107,9 +108,7 @@ class Narrator:
         return self._step(host, step, step.status or "", step.duration_s)
 
     def _step(self, host: HostView, step: StepView, status: str, took: float | None) -> list[list[Span]]:
-        words = step.task + (f"  {duration(took)}" if took is not None and took >= 1 else "")
-        if step.reason:
-            words += f": {step.reason}"
+        words = f"{step.task}{_took(took)}{f': {step.reason}' if step.reason else ''}"
         return [self._said(host, status, words), *(diff_lines(step.diff) if self._verbosity.diff else [])]
 
     def _host_reconnecting(self, host: HostView, event: Event) -> list[list[Span]]:
@@ -124,5 +123,12 @@ class Narrator:
             return []
         took = seconds_between(host.started_at, host.ended_at)
         amount = f"{host.changed} changed" if host.changed or host.status == "converged" else ""
-        words = [amount, host.reason or "", duration(took) if took is not None else ""]
-        return [self._said(host, host.status, "  ".join(word for word in words if word))]
+        already = any(step.reason == host.reason for step in host.steps.values())
+        reason = "" if already else host.reason or ""
+        words = "  ".join(word for word in (amount, reason) if word)
+        return [self._said(host, host.status, (words + _took(took)).strip())]
+
+
+def _took(seconds: float | None) -> str:
+    """`` (1m02s)``; nothing for what took less than a second."""
+    return f" ({duration(seconds)})" if seconds is not None and seconds >= 1 else ""

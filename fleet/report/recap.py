@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fleet.report.style import DIM, PLAIN, ROLES, STRONG, WARN, Span, line
 from fleet.report.summary import check_words, facts_summary
-from fleet.report.view import ENDS, RUNNING, HostView, RunView
+from fleet.report.view import ENDS, RUNNING, HostView, RunView, StepView
 from fleet.report.words import duration, plural, ranges, run_name
 
 #: With at most this many hosts each has its line; past it, hosts that ended alike share one.
@@ -140,10 +140,14 @@ def _entry(view: RunView, group: Sequence[HostView]) -> Entry:
         details.append("  ".join(facts_summary(first)) if first.status == "converged" else None)
     details.append(_failed_step(first) if len(group) == 1 else f"on {ranges(host.name for host in group)}")
     if view.check:
-        details += [f"{step.task}: {step.reason or 'known after apply'}" for step in first.unknown]
+        details += [_unforeseen(step) for step in first.unknown]
     name = first.name if len(group) == 1 else plural(len(group), "host")
     kept = tuple(detail for detail in details if detail)
     return Entry(name, status, role, amount, kept, _commands(group))
+
+
+def _unforeseen(step: StepView) -> str:
+    return f"known after apply: {step.task}" + (f" ({step.reason})" if step.reason else "")
 
 
 def _shared(group: Sequence[HostView], words: Sequence[str | None]) -> str | None:

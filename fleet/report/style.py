@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from fleet.core.documents import Scrub
+
 GOOD, WARN, BAD, DIM, STRONG, PLAIN = "good", "warn", "bad", "dim", "strong", ""
 
 _ANSI = {GOOD: "32", WARN: "33", BAD: "31", DIM: "2", STRONG: "1"}
@@ -70,11 +72,15 @@ class Output:
     """Lines to one stream, coloured or not.
 
     When the reader has gone (``fleet … | head``) the lines are dropped: a run goes on without its
-    audience. A stream that cannot spell a character gets a question mark.
+    audience. A stream that cannot spell a character gets a question mark. ``scrub`` is the last line of
+    defence against a secret in a line.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, colour: bool | None = None) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, *, colour: bool | None = None, scrub: Scrub | None = None
+    ) -> None:
         self.stream = stream or sys.stdout
+        self._scrub = scrub
         self.colour = wants_colour(self.stream) if colour is None else colour
         self.gone = False
 
@@ -84,7 +90,7 @@ class Output:
         if self.gone or not text:
             return
         try:
-            self.stream.write(self._spelt(text))
+            self.stream.write(self._spelt(self._scrub(text) if self._scrub else text))
             self.stream.flush()
         except BrokenPipeError:
             self.gone = True
