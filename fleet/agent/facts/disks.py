@@ -22,7 +22,7 @@ _LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs bcachefs vfat exfat ntfs ntfs3 overlay".split()
 )
 _REMOTE = frozenset(
-    "nfs nfs4 cifs smb3 smbfs ceph lustre gpfs beegfs 9p afs glusterfs ocfs2 gfs2 wekafs pvfs2 virtiofs".split()
+    "nfs nfs4 cifs smb3 smbfs ceph lustre gpfs beegfs 9p afs glusterfs ocfs2 gfs2 wekafs pvfs2".split()
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 if TYPE_CHECKING:
     from fleet.agent.host import Host
     from fleet.agent.process import Result
-    from fleet.agent.resources.base import Reporter
+    from fleet.agent.resources.base import Reporter, StepFailed
 
 Json = Dict[str, Any]
 
@@ -82,28 +82,30 @@ class Transaction:
         return bool(self.installs or self.removes)
 
 
-def refusals(transaction: Transaction, request: Request, compare: Callable[[str, str], int]) -> List[str]:
-    """Why ``transaction`` must not be carried out, in words; ``[]`` when it may.
+def refusals(
+    transaction: Transaction, request: Request, compare: Callable[[str, str], int]
+) -> List[Tuple[str, str]]:
+    """Why ``transaction`` must not be carried out: (package, what would happen to it); ``[]`` when it may.
 
     New packages are dependencies and fine. Everything that touches an installed package must have been
     asked for: as one of the packages, or by ``also_allowed``.
     """
-    reasons: List[str] = []
+    reasons: List[Tuple[str, str]] = []
     for name, version in transaction.removes:
         asked = request.remove and request.names(name)
         if not (asked or request.allows(name)):
-            reasons.append("remove %s %s" % (name, version or ""))
+            reasons.append((name, ("remove %s %s" % (name, version or "")).strip()))
     for name, before, after in transaction.installs:
         if before is None:
             if request.remove and not request.allows(name):
-                reasons.append("install %s %s" % (name, after))
+                reasons.append((name, "install %s %s" % (name, after)))
             continue
         order = compare(before, after)
         if not (request.names(name) or request.allows(name)):
-            reasons.append("%s %s from %s to %s" % (_verb(order), name, before, after))
+            reasons.append((name, "%s %s from %s to %s" % (_verb(order), name, before, after)))
         elif order > 0 and not request.allow_downgrade:
-            reasons.append("downgrade %s from %s to %s" % (name, before, after))
-    return [reason.strip() for reason in reasons]
+            reasons.append((name, "downgrade %s from %s to %s" % (name, before, after)))
+    return reasons
 
 
 def _verb(order: int) -> str:
@@ -125,6 +127,14 @@ class PackageManager:
 
     def ensure_known(self, request: Request, report: "Reporter") -> None:
         """Every wanted name and version is offered, refreshing the lists if they are old or lack one."""
+        raise NotImplementedError
+
+    def refresh_all(self, report: "Reporter") -> None:
+        """Fetch every list anew."""
+        raise NotImplementedError
+
+    def lists_outdated(self, failure: "StepFailed") -> bool:
+        """Whether a failed commit only shows that the lists name files that the server no longer has."""
         raise NotImplementedError
 
     def simulate(self, request: Request) -> Transaction:

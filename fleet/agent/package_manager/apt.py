@@ -146,6 +146,14 @@ class Apt(PackageManager):
                 missing.append("%s in version %s (offered: %s)" % (name, version, offered))
         return missing
 
+    def refresh_all(self, report: "Reporter") -> None:
+        self.refresh([], report)
+
+    def lists_outdated(self, failure: StepFailed) -> bool:
+        text = "%s\n%s" % (failure.stdout or "", failure.stderr or "")
+        problem = apt_messages.explain(text)
+        return problem is not None and problem["reason"] in ("not_found", "mirror_sync")
+
     def refresh(self, options: List[str], report: "Reporter", *, wait: bool = True) -> None:
         """``apt-get update``; a mirror in the middle of a change is tried again, everything else is an end.
 

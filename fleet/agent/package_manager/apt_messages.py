@@ -109,7 +109,7 @@ _CONFLICT = re.compile(r"E: Conflicting values set for option Signed-By regardin
 _SIZE = re.compile(
     r"^Err:\d+ (.+?)\s*$\n(?:.*\n)??\s*(?:File has unexpected size|Hash Sum mismatch)", re.MULTILINE
 )
-_NOT_FOUND = re.compile(r"(?:Failed to fetch|^Err:\d+) (\S+:/\S+).*?\s404\s", re.MULTILINE | re.DOTALL)
+_NOT_FOUND = re.compile(r"^Err:\d+ (\S+:/[^\n]+?)\s*\n\s+404\s|Failed to fetch (\S+:/\S+)\s+404\s", re.MULTILINE)
 _NETWORK = re.compile(
     r"(Temporary failure resolving '[^']+'|Could not resolve '[^']+'|Could not connect to [^\n]+"
     r"|Cannot initiate the connection to [^\n]+|Connection timed out[^\n]*|Unable to connect to [^\n]+)"
@@ -232,7 +232,7 @@ def _update(text: str) -> Optional[Problem]:
     if match is not None:
         return _problem(
             "not_found",
-            "%s is not on the server (404)" % match.group(1),
+            "%s is not on the server (404)" % (match.group(1) or match.group(2)),
             "check the repository's address, suite and component; if the lists are old: apt-get update",
         )
     match = _NETWORK.search(text)

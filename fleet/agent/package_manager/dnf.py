@@ -117,6 +117,12 @@ class Dnf(PackageManager):
     def ensure_known(self, request: Request, report: "Reporter") -> None:
         """dnf refreshes expired metadata by itself, and the simulation names what it does not know."""
 
+    def refresh_all(self, report: "Reporter") -> None:
+        self._host.run(["dnf", "--refresh", "makecache"], deadline_s=600.0, on_output=report.output)
+
+    def lists_outdated(self, failure: StepFailed) -> bool:
+        return "Status code: 404" in "%s%s" % (failure.stdout or "", failure.stderr or "")
+
     def command(self, request: Request) -> List[str]:
         """The words after ``dnf``: the same for simulation and for the real thing."""
         options = ["--setopt=install_weak_deps=%s" % request.install_recommends]

@@ -93,11 +93,23 @@ class AptRepository(Resource):
             apt_sources.forget_lists(host, repository)
             return None
         wanted = wanted_files(host, args)
-        if not all(found["same"] for found in state["files"].values()):
-            apt_sources.forget_lists(host, repository)
-            for path in sorted(wanted):  # the key (keyrings) before the source that names it
-                _write(host.path(path), wanted[path])
-        self._refresh(host, args, report)
+        if all(found["same"] for found in state["files"].values()):
+            self._refresh(host, args, report)
+            return None
+        before = {path: _content(host.path(path)) for path in wanted}
+        apt_sources.forget_lists(host, repository)
+        for path in sorted(wanted):  # the key (keyrings) before the source that names it
+            _write(host.path(path), wanted[path])
+        try:
+            self._refresh(host, args, report)
+        except StepFailed:
+            # A source that cannot be fetched would make every later apt-get update on this host fail.
+            for path, content in before.items():
+                if content is None:
+                    _remove(host.path(path))
+                else:
+                    _write(host.path(path), content)
+            raise
         return None
 
     def _refresh(self, host: "Host", args: Json, report: "Reporter") -> None:
@@ -191,6 +203,14 @@ def _file_state(path: str, content: bytes) -> Json:
         "before": now.decode("utf-8", "replace"),
         "after": after,
     }
+
+
+def _content(path: str) -> Optional[bytes]:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
 
 
 def _write(path: str, content: bytes) -> None:

@@ -16,7 +16,7 @@ from fleet.agent.resources.base import Difference, Provides, Resource, StepFaile
 
 if TYPE_CHECKING:
     from fleet.agent.host import Host
-    from fleet.agent.package_manager import PackageManager, Request
+    from fleet.agent.package_manager import PackageManager, Request, Transaction
     from fleet.agent.process import Result
     from fleet.agent.resources.base import Reporter
 
@@ -135,21 +135,37 @@ ENGINE_PACKAGES = frozenset(("docker.io", "docker-ce", "moby-engine"))
 
 
 def transact(manager: "PackageManager", request: "Request", report: "Reporter") -> Optional["Result"]:
-    """Lock, repair, known, simulate, judge, commit; the commit's Result, or None for nothing to do."""
-    from fleet.agent.package_manager import refusals
+    """Lock, repair, known, simulate, judge, commit; the commit's Result, or None for nothing to do.
 
+    Lists can be older than their age says (another repository was refreshed alone), so a commit that finds
+    files gone from the server is tried once more with fresh lists.
+    """
     manager.wait_for_lock(request.lock_timeout_s, report)
     manager.repair(request, report)
     manager.ensure_known(request, report)
+    try:
+        return manager.commit(request, judged(manager, request), report)
+    except StepFailed as failure:
+        if request.remove or not manager.lists_outdated(failure):
+            raise
+    manager.refresh_all(report)
+    return manager.commit(request, judged(manager, request), report)
+
+
+def judged(manager: "PackageManager", request: "Request") -> "Transaction":
+    """The simulated transaction, if it does nothing that was not asked for; else StepFailed."""
+    from fleet.agent.package_manager import refusals
+
     transaction = manager.simulate(request)
     reasons = refusals(transaction, request, manager.compare)
-    if reasons:
-        raise StepFailed(
-            "refused: the transaction would %s" % "; ".join(reasons),
-            "name those packages in the task with the versions wanted, or list them in also_allowed"
-            " (a downgrade also needs allow_downgrade: true)",
-        )
-    return manager.commit(request, transaction, report)
+    if not reasons:
+        return transaction
+    outside = [name for name, _ in reasons if not request.names(name)]
+    remedy = "set allow_downgrade: true if that is meant"
+    if outside:
+        remedy = "if that may happen, say so in the task: also_allowed: [%s]" % ", ".join(outside)
+    what = "refused: the transaction would %s" % "; ".join(words for _, words in reasons)
+    raise StepFailed(what, remedy)
 
 
 def _dpkg_state(host: "Host", name: str) -> Json:
