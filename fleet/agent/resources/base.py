@@ -160,6 +160,8 @@ class Resource:
     ) -> Optional[Json]:
         """Make it so. Returns extras of the result (exit_code, stdout, stderr, registered) or None.
 
+        An extra ``"changed": False`` makes the step ok instead of changed (a command that only looks).
+
         Raises StepFailed. May be called again after an interruption at any point.
         """
         raise NotImplementedError
@@ -179,6 +181,15 @@ class Resource:
         thing itself cannot be there yet) or ``known_after_apply``.
         """
         return KNOWN_AFTER_APPLY
+
+    def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
+        """What the check pass says instead of ok or would_change, or None.
+
+        Asked of every step whose state could be read. ``provided`` is what earlier steps that would
+        change bring: a step that brings one of these too may find another world when its turn comes.
+        Without this a check would promise "ok" for the service whose configuration is about to change.
+        """
+        return KNOWN_AFTER_APPLY if self.provides(args).common(provided) else None
 
     def looks_at(self, args: Json) -> Provides:
         """What :meth:`read` will ask of the host; give it to :meth:`Host.expect` for all steps first,
