@@ -111,6 +111,7 @@ class Apt(PackageManager):
             env=ENVIRONMENT,
             on_output=report.output,
             interrupt="sigint_leader",
+            cancellable=False,  # it mends what a cancel may have left
         )
 
     def ensure_known(self, request: Request, report: "Reporter") -> None:

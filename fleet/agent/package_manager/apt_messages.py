@@ -109,7 +109,9 @@ _CONFLICT = re.compile(r"E: Conflicting values set for option Signed-By regardin
 _SIZE = re.compile(
     r"^Err:\d+ (.+?)\s*$\n(?:.*\n)??\s*(?:File has unexpected size|Hash Sum mismatch)", re.MULTILINE
 )
-_NOT_FOUND = re.compile(r"^Err:\d+ (\S+:/[^\n]+?)\s*\n\s+404\s|Failed to fetch (\S+:/\S+)\s+404\s", re.MULTILINE)
+_NOT_FOUND = re.compile(
+    r"^Err:\d+ (\S+:/[^\n]+?)\s*\n\s+404\s|Failed to fetch (\S+:/\S+)\s+404\s", re.MULTILINE
+)
 _NETWORK = re.compile(
     r"(Temporary failure resolving '[^']+'|Could not resolve '[^']+'|Could not connect to [^\n]+"
     r"|Cannot initiate the connection to [^\n]+|Connection timed out[^\n]*|Unable to connect to [^\n]+)"
