@@ -1,0 +1,236 @@
+"""Some keys of a JSON file (Docker's daemon.json): set or removed, everything else kept as it is.
+
+A file that does not parse is never touched: :func:`parse` says where and why. A file that already
+means the same is never rewritten for its looks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
+
+from fleet.agent import files
+from fleet.agent.protocol import Json
+from fleet.agent.resources.base import MASK, Difference, Reporter, StepFailed, difference, is_secret
+from fleet.agent.resources.file import SECRET_MODE, File
+
+if TYPE_CHECKING:
+    from fleet.agent.host import Host
+
+_ABSENT = object()
+_REMEDY = "correct the file by hand and run again; fleet did not touch it"
+
+
+class JsonFile(File):
+    """args: path, merge (nested; lists and plain values replace), remove (dotted keys, or lists of keys
+    where a key has a dot in it), mode, owner, group, backup, validate."""
+
+    kind = "json_file"
+
+    def read(self, host: Host, args: Json) -> Json:
+        """Attributes; ``document`` now; ``merge`` with its secrets filled in."""
+        state = files.attributes(host, args["path"], args)
+        data = files.read_bytes(host, args["path"])
+        state["document"] = {} if data is None else parse(args["path"], data)
+        state["merge"] = _filled(host, args.get("merge") or {})
+        return state
+
+    def diff(self, state: Json, args: Json) -> List[Difference]:
+        """One difference per key, by its dotted path."""
+        wanted = merged(state["document"], state["merge"], args.get("remove") or ())
+        secret = _secret_paths(args.get("merge") or {}, ())
+        found = [
+            difference(
+                _dotted(path),
+                MASK if path in secret and before is not _ABSENT else _shown(before),
+                MASK if path in secret else _shown(after),
+            )
+            for path, before, after in changes(state["document"], wanted, ())
+        ]
+        if not state["exists"]:
+            nothing_to_do = not wanted and not args.get("merge") and args.get("remove")
+            return [] if nothing_to_do else [difference("state", "absent", "present"), *found]
+        return found + files.attribute_differences(state, args)
+
+    def apply(
+        self, host: Host, args: Json, differences: List[Difference], report: Reporter
+    ) -> Optional[Json]:
+        """See :class:`Resource`."""
+        data = files.read_bytes(host, args["path"])
+        document = {} if data is None else parse(args["path"], data)
+        wanted = merged(document, _filled(host, args.get("merge") or {}), args.get("remove") or ())
+        if data is not None and same(document, wanted):
+            files.set_attributes(host, args["path"], args)
+            return None
+        mode = SECRET_MODE if _secret_paths(args.get("merge") or {}, ()) else 0o644
+        kept = files.replace(
+            host,
+            args["path"],
+            spelled(wanted, indent_of((data or b"").decode("utf-8"))),
+            args,
+            default_mode=mode,
+            backup=bool(args.get("backup", True)),
+        )
+        return {"registered": {"backup": kept}} if kept else None
+
+
+# -- the rules, pure -----------------------------------------------------------------------------------
+
+
+def parse(path: str, data: bytes) -> Json:
+    """The object in ``data``; an empty file is an empty object. StepFailed names path:line:column."""
+    import json
+
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = _place(data[: error.start].decode("utf-8"), error.start)
+        raise StepFailed("%s:%d:%d: is not UTF-8 text" % (path, line, column), _REMEDY) from None
+    if text.startswith("\ufeff"):
+        raise StepFailed(
+            "%s:1:1: begins with a byte order mark, which the programs that read it refuse" % path,
+            "take it out with: sed -i '1s/^\\xEF\\xBB\\xBF//' %s" % path,
+        )
+    if not text.strip():
+        return {}
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        message = "%s:%d:%d: %s" % (path, error.lineno, error.colno, _why(text, error.pos, error.msg))
+        raise StepFailed(message, _REMEDY) from None
+    except (ValueError, RecursionError) as error:
+        raise StepFailed("%s:1:1: %s" % (path, error), _REMEDY) from None
+    if not isinstance(document, dict):
+        line, column = _place(text, len(text) - len(text.lstrip()))
+        kind = {list: "an array", str: "a string", bool: "true or false"}.get(
+            type(document), "a single value"
+        )
+        raise StepFailed(
+            "%s:%d:%d: holds %s where an object in braces is needed" % (path, line, column, kind), _REMEDY
+        )
+    return document
+
+
+def merged(document: Any, merge: Json, remove: Sequence[Union[str, Sequence[str]]]) -> Json:
+    """A copy of ``document`` with ``merge`` laid over it and the keys in ``remove`` taken out."""
+    result = _laid_over(document, merge)
+    for key in remove:
+        parts = key.split(".") if isinstance(key, str) else list(key)
+        result = _without(result, parts)
+    return dict(result)
+
+
+def changes(before: Any, after: Any, path: Tuple[str, ...]) -> List[Tuple[Tuple[str, ...], Any, Any]]:
+    """The smallest (path, before, after) that lead from one document to the other."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found = []
+        for key in [*before, *(key for key in after if key not in before)]:
+            found += changes(before.get(key, _ABSENT), after.get(key, _ABSENT), (*path, key))
+        return found
+    if isinstance(after, dict) and after and before is _ABSENT:
+        return [found for key in after for found in changes(_ABSENT, after[key], (*path, key))]
+    return [] if same(before, after) else [(path, before, after)]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two documents mean the same: unlike Python, 1, 1.0 and true are three things."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def spelled(document: Json, indent: Union[int, str]) -> bytes:
+    """The bytes to write."""
+    import json
+
+    text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def indent_of(text: str) -> Union[int, str]:
+    """The indent the file uses: that of its first indented line, else 4 spaces."""
+    for line in text.splitlines()[1:]:
+        space = line[: len(line) - len(line.lstrip(" \t"))]
+        if space and line.strip():
+            return space if "\t" in space else len(space)
+    return 4
+
+
+def _laid_over(document: Any, merge: Any) -> Any:
+    if not (isinstance(document, dict) and isinstance(merge, dict)):
+        return merge
+    result = dict(document)
+    for key, value in merge.items():
+        result[key] = _laid_over(document.get(key, _ABSENT), value)
+    return result
+
+
+def _without(document: Any, parts: List[str]) -> Any:
+    if not isinstance(document, dict) or parts[0] not in document:
+        return document
+    result = dict(document)
+    if len(parts) == 1:
+        del result[parts[0]]
+    else:
+        result[parts[0]] = _without(result[parts[0]], parts[1:])
+    return result
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError("holds %s, which is not JSON" % name)
+
+
+def _why(text: str, place: int, said: str) -> str:
+    """What is wrong, in words that do not depend on the Python release."""
+    here = text[place : place + 1]
+    after = text[place + 1 :].lstrip()[:1]
+    before = text[:place].rstrip()[-1:]
+    if text.lstrip()[:1] not in ("{", "["):
+        return "is not JSON: it begins with %r" % text.strip()[:40]
+    if said.startswith("Extra data"):
+        return "a second value begins here; the file must hold one object"
+    if (before == "," and here in ("}", "]")) or (here == "," and after in ("}", "]")):
+        return "a comma before the closing bracket is not JSON"
+    if here in ("/", "#"):
+        return "comments are not JSON"
+    if here in ("\u201c", "\u201d", "\u2018", "\u2019", "'"):
+        return "names and texts need straight double quotes, not %s" % here
+    if not here:
+        return "the file ends in the middle: a closing bracket or quote is missing"
+    return "is not JSON: %s" % (said[:1].lower() + said[1:])
+
+
+def _place(text: str, offset: int) -> Tuple[int, int]:
+    head = text[:offset]
+    return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1
+
+
+def _filled(host: Host, value: Any) -> Any:
+    if is_secret(value):
+        return host.secret(value)
+    if isinstance(value, dict):
+        return {key: _filled(host, inner) for key, inner in value.items()}
+    return [_filled(host, inner) for inner in value] if isinstance(value, list) else value
+
+
+def _secret_paths(value: Any, path: Tuple[str, ...]) -> List[Tuple[str, ...]]:
+    """Paths of keys whose value holds a secret; a list counts as one value."""
+    if is_secret(value):
+        return [path]
+    if isinstance(value, dict):
+        return [found for key, inner in value.items() for found in _secret_paths(inner, (*path, key))]
+    if isinstance(value, list) and any(_secret_paths(inner, path) for inner in value):
+        return [path]
+    return []
+
+
+def _dotted(path: Tuple[str, ...]) -> str:
+    return ".".join('"%s"' % key if "." in key else key for key in path)
+
+
+def _shown(value: Any) -> Any:
+    return None if value is _ABSENT else value
+
+
+RESOURCE = JsonFile()
