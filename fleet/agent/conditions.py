@@ -61,7 +61,9 @@ def evaluate(
 def parse(condition: Any) -> tuple[str, Any]:
     """The kind and operand of a condition whose outermost shape is right. Raises :class:`BadCondition`."""
     if not isinstance(condition, dict) or len(condition) != 1:
-        raise BadCondition("a condition is an object with one key of %s, not %r" % (", ".join(KINDS), condition))
+        raise BadCondition(
+            "a condition is an object with one key of %s, not %r" % (", ".join(KINDS), condition)
+        )
     kind, operand = next(iter(condition.items()))
     right = {
         "changed": isinstance(operand, str),

@@ -73,8 +73,11 @@ class Forecast:
         return both
 
     def _decided_earlier(self, provides: Provides) -> Provides:
-        decided = self._affected(provides)
-        return Provides(**{category: decided.get(category) for category in _DECIDED_BY_ONE})
+        decided = Provides()
+        for category, name in self._affected(provides):
+            if category in _DECIDED_BY_ONE:
+                decided.add(category, name)
+        return decided
 
 
 def _words(things: Provides) -> str:

@@ -66,6 +66,7 @@ class Tail:
         self.path = path
         self.after_seq = after_seq
         self.last_seq = 0
+        self.last_kind: Optional[str] = None
         self.offset = 0
         self._descriptor: Optional[int] = None
 
@@ -95,6 +96,7 @@ class Tail:
             if record is None or record["seq"] != self.last_seq + 1:
                 return found, start > 0
             self.last_seq += 1
+            self.last_kind = record.get("kind")
             self.offset += end + 1 - start
             start = end + 1
             if self.last_seq > self.after_seq:

@@ -19,7 +19,9 @@ SYSTEMD = "/run/systemd/system"
 def valid_boot_id(text: str) -> bool:
     """Whether this is a boot id (a UUID) and not what a failed read left behind."""
     parts = text.split("-")
-    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and set("".join(parts)) <= set("0123456789abcdef")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and set("".join(parts)) <= set(
+        "0123456789abcdef"
+    )
 
 
 class Machine:

@@ -33,7 +33,8 @@ class Paths:
     def from_environment(cls, environment: Mapping[str, str]) -> Paths:
         """The defaults, or what FLEET_STATE_DIR and FLEET_RUNTIME_DIR say (unit tests set them)."""
         return cls(
-            environment.get("FLEET_STATE_DIR") or STATE_DIR, environment.get("FLEET_RUNTIME_DIR") or RUNTIME_DIR
+            environment.get("FLEET_STATE_DIR") or STATE_DIR,
+            environment.get("FLEET_RUNTIME_DIR") or RUNTIME_DIR,
         )
 
     @property

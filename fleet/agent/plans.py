@@ -48,7 +48,9 @@ def check_plan(plan: Any, known_steps: Collection[str] = ()) -> Plan:
     if not isinstance(plan, dict):
         raise BadPlan("a plan is an object, not %s" % type(plan).__name__)
     if plan.get("format") != FORMAT:
-        raise BadPlan("plan format %r is not known to this agent, which speaks %d" % (plan.get("format"), FORMAT))
+        raise BadPlan(
+            "plan format %r is not known to this agent, which speaks %d" % (plan.get("format"), FORMAT)
+        )
     if not valid_run(plan.get("run")):
         raise BadPlan("not the id of a run: %r" % (plan.get("run"),))
     segment = plan.get("segment")
@@ -93,7 +95,9 @@ def _check_step(step: Any, earlier: Collection[str]) -> None:
 def save_plan(paths: Paths, plan: Plan) -> None:
     """Write the plan being worked on, durably. It holds references, no secrets."""
     make_private_folder(paths.run(plan["run"]))
-    write_durably(paths.plan(plan["run"], plan["segment"]), canonical(plan).encode("utf-8", "replace") + b"\n")
+    write_durably(
+        paths.plan(plan["run"], plan["segment"]), canonical(plan).encode("utf-8", "surrogatepass") + b"\n"
+    )
 
 
 def load_plan(paths: Paths, run: str, segment: int) -> Optional[Plan]:
@@ -104,7 +108,7 @@ def load_plan(paths: Paths, run: str, segment: int) -> Optional[Plan]:
     import json
 
     try:
-        plan = json.loads(raw.decode("utf-8"))
+        plan = json.loads(raw.decode("utf-8", "surrogatepass"))
     except ValueError as error:
         raise BadPlan("%s is not JSON: %s" % (paths.plan(run, segment), error)) from None
     if not isinstance(plan, dict):

@@ -291,7 +291,9 @@ class Segment:
             self._append("result", **record)
         except NotJournalled:
             lean = {key: record[key] for key in ("segment", "step", "status", "exit_code", "duration_s")}
-            self._append("result", **dict(lean, reason="(the disk is full)", ignored=record.get("ignored", False)))
+            self._append(
+                "result", **dict(lean, reason="(the disk is full)", ignored=record.get("ignored", False))
+            )
         self._outcomes[step["id"]] = outcome_of(record)
         self._count(record["status"])
 

@@ -45,7 +45,7 @@ def unit_command(command: list[str], unit: str, folder: str, environment: dict[s
 
 def start_worker(machine: Machine, run: str, attempt: int, folder: str, log: str) -> Optional[str]:
     """Start the worker; the name of its unit, or None where it is a double fork. Raises NotStarted."""
-    command = machine.worker_command() + ["--run", run, "--attempt", str(attempt)]
+    command = [*machine.worker_command(), "--run", run, "--attempt", str(attempt)]
     if not machine.systemd():
         _double_fork(command, folder, log)
         return None

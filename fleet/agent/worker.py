@@ -18,7 +18,7 @@ from fleet.agent.history import History
 from fleet.agent.journal import Journal
 from fleet.agent.lease import Lease, Locked, WorkerAlive
 from fleet.agent.machine import Machine
-from fleet.agent.paths import Paths, make_private_folder
+from fleet.agent.paths import Paths, make_private_folder, valid_run
 from fleet.agent.pending import Pending
 from fleet.agent.plans import BadPlan, load_plan
 from fleet.agent.protocol import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fleet.agent.protocol import Json, Plan
 
 BEGIN_WAIT_S = 60.0  # for the session's begin; a worker nobody talks to must not keep the lock
+EXIT_USAGE = 64
 EXIT_LOCKED = 75
 EXIT_TERMINATED = 143
 EXIT_NOT_JOURNALLED = 74
@@ -51,10 +52,17 @@ EXIT_NOT_JOURNALLED = 74
 
 def main(argv: list[str], machine: Optional[Machine] = None) -> int:
     """``--run RUN --attempt N``: apply what begin says. Returns the exit code, for systemd's eyes only."""
-    options = dict(zip(argv[::2], argv[1::2]))
+    if len(argv) != 4 or argv[0] != "--run" or argv[2] != "--attempt" or not valid_run(argv[1]):
+        _log("usage: worker --run RUN --attempt N")
+        return EXIT_USAGE
     os.umask(0o077)
     paths = Paths.from_environment(os.environ)
-    return Worker(paths, machine or Machine(), options["--run"], int(options["--attempt"])).run()
+    return Worker(paths, machine or Machine(), argv[1], int(argv[3])).run()
+
+
+def _log(text: str) -> None:
+    """To the unit's journal, or the worker's log file."""
+    sys.stderr.write("fleet worker: %s\n" % text)
 
 
 class Worker:
@@ -82,7 +90,7 @@ class Worker:
         try:
             lock = lease.hold(self._run, os.getpid(), self._boot_id)
         except (Locked, WorkerAlive) as error:
-            print("fleet worker: %s" % error, file=sys.stderr)
+            _log(str(error))
             return EXIT_LOCKED
         signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -91,7 +99,7 @@ class Worker:
         self._in_thread(server)
         try:
             if not self._asked.wait(BEGIN_WAIT_S):
-                print("fleet worker: no session said begin; giving up", file=sys.stderr)
+                _log("no session said begin; giving up")
                 return EXIT_LOCKED
             return self._work(lease)
         except Terminated:
@@ -218,13 +226,13 @@ class Worker:
 
     def _give_up(self, plan: Plan, journal: Journal, lease: Lease, reason: str) -> int:
         """The disk takes no more. Say so in the journal's last room if there is some; nothing was applied."""
-        print("fleet worker: %s" % reason, file=sys.stderr)
+        _log(reason)
         try:
             self._end(plan, journal, SEGMENT_FAILED, reason)
             lease.release(self._run, by_worker=True)
             close_run(self._paths, self._run, SEGMENT_FAILED)
         except (NotJournalled, OSError) as error:
-            print("fleet worker: %s" % error, file=sys.stderr)
+            _log(str(error))
         return EXIT_NOT_JOURNALLED
 
     def _reboot(self, plan: Plan, journal: Journal) -> None:
