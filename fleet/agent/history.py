@@ -22,10 +22,10 @@ LASTING = frozenset([OK, CHANGED, SKIPPED])
 class Work:
     """One segment under one plan: what was begun and what ended."""
 
-    def __init__(self, segment: int, plan_hash: str, first_seq: int) -> None:
+    def __init__(self, segment: int, plan_hash: str) -> None:
         self.segment = segment
         self.plan_hash = plan_hash
-        self.first_seq = first_seq
+        self.begin_seq = 0  # of the last attempt
         self.status: Optional[str] = None  # of the last end; None while an attempt has none
         self.results: dict[str, Json] = {}
         self.intents: dict[str, str] = {}  # step -> boot id of the attempt that wrote the intent
@@ -103,8 +103,9 @@ class History:
         self._boot_id = record.get("boot_id", "")
         key = (record.get("segment", 0), record.get("plan_hash", ""))
         if key not in self.works:
-            self.works[key] = Work(key[0], key[1], record["seq"])
+            self.works[key] = Work(key[0], key[1])
         self.current = self.works[key]
+        self.current.begin_seq = record["seq"]
         self.current.status = None
 
 

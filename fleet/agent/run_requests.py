@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from fleet.agent.machine import Machine
     from fleet.agent.paths import Paths
     from fleet.agent.protocol import Json, Plan
+    from fleet.agent.units import Started
 
 WORKER_WAIT_S = 40.0  # for a worker that was started to say that it began
 _POLL_S = 0.02  # for new records while a worker writes
 _IDLE_S = 30.0
-_ALIVE_EVERY_S = 1.0
+_ALIVE_EVERY_S = 0.25
 # A whole journal in one answer: records are left out from the front beyond this many characters.
 _JOURNAL_LIMIT = 12 * 1024 * 1024
 
@@ -112,7 +113,10 @@ class RunRequests:
     # -- start ---------------------------------------------------------------------------------------------
 
     def start(self, params: Json) -> Json:
-        """Have a worker apply the plan, or join the one that does; then its records stream."""
+        """Have a worker apply the plan, or join the one that does; then that attempt's records stream.
+
+        A plan that was done before is not begun again: the records of its last attempt stream.
+        """
         if os.geteuid() != 0 and not os.environ.get("FLEET_STATE_DIR"):
             raise RequestError(ERROR_PERMISSION, "only root can change this host", remedy="set become: true")
         plan, _ = self._plan(params)
@@ -120,10 +124,10 @@ class RunRequests:
         run, segment, digest = plan["run"], plan["segment"], plan_hash(plan)
         alive, history = self._claim_or_join(params, run, segment, digest)
         work = history.work(segment, digest)
-        after = params.get("after_seq")
-        if not isinstance(after, int):
-            after = work.first_seq - 1 if work is not None else history.last_seq
+        after = history.last_seq
         answer: Json = {"attempt": history.attempt, "unit": None, "resumed": work is not None or alive}
+        if work is not None and (alive or work.status == SEGMENT_DONE):
+            after = work.begin_seq - 1
         if alive:
             answer["unit"] = unit_name(run, history.attempt) if self._machine.systemd() else None
         elif work is not None and work.status == SEGMENT_DONE:
@@ -190,30 +194,37 @@ class RunRequests:
         make_private_folder(self._paths.runtime_of(run))
         log = self._paths.runtime_of(run) + "/worker.log"
         try:
-            unit = start_worker(self._machine, run, attempt, self._code(run), log)
+            started = start_worker(self._machine, run, attempt, self._code(run), log)
         except (NotStarted, BadBundle) as error:
             raise RequestError(ERROR_FAILED, "the worker could not be started: %s" % error) from None
         begin = {"type": "begin", "segment": segment, "plan_hash": digest, "secrets": secrets}
-        answer = self._begin(run, begin)
+        answer = self._begin(run, attempt, begin, started)
         if answer is None:
-            where = "journalctl -u %s" % unit if unit is not None else log
-            said = "" if unit is not None else _end_of(log)
-            message = "the worker did not begin within %g s%s" % (WORKER_WAIT_S, said)
+            where = "journalctl -u %s" % started.unit if started.unit is not None else log
+            message = "the worker ended, or hangs, before it began%s" % _end_of(log)
             raise RequestError(ERROR_FAILED, message, remedy="look at %s on the host" % where)
         if answer["type"] == "error":
             raise RequestError(
                 str(answer.get("kind")), "the worker did not begin: %s" % answer.get("message")
             )
-        return unit
+        return started.unit
 
-    def _begin(self, run: str, begin: Json) -> Optional[Json]:
-        """Say begin as soon as the worker listens; its answer, None when it never did."""
-        ends = time.monotonic() + WORKER_WAIT_S
-        while time.monotonic() < ends:
+    def _begin(self, run: str, attempt: int, begin: Json, started: Started) -> Optional[Json]:
+        """Say begin as soon as the worker listens; its answer, None when there will be none."""
+        now = time.monotonic()
+        ends, look = now + WORKER_WAIT_S, now + _ALIVE_EVERY_S
+        while now < ends:
             try:
                 return ask(self._paths.control(run), begin, timeout_s=WORKER_WAIT_S)
             except NoWorker:
                 time.sleep(0.01)
+            now = time.monotonic()
+            if now >= look:
+                look = now + _ALIVE_EVERY_S
+                if History.load(self._paths.journal(run)).attempt >= attempt:
+                    return {"type": "begun"}  # it began, and is gone already: the stream will say so
+                if started.gone():
+                    return None
         return None
 
     def _code(self, run: str) -> str:

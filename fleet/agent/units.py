@@ -43,12 +43,29 @@ def unit_command(command: list[str], unit: str, folder: str, environment: dict[s
     return words + command
 
 
-def start_worker(machine: Machine, run: str, attempt: int, folder: str, log: str) -> Optional[str]:
-    """Start the worker; the name of its unit, or None where it is a double fork. Raises NotStarted."""
+class Started:
+    """A worker that was started: in ``unit``, or as the process ``pid``; the other is None."""
+
+    def __init__(self, unit: Optional[str], pid: Optional[int]) -> None:
+        self.unit = unit
+        self.pid = pid
+
+    def gone(self) -> bool:
+        """Whether it has ended already."""
+        if self.pid is not None:
+            return not os.path.exists("/proc/%d" % self.pid)
+        import subprocess
+
+        command = ["systemctl", "is-active", "--quiet", str(self.unit)]
+        # 3: inactive or failed. Anything else (activating is 3 too, before its job runs) is asked again.
+        return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=30, check=False).returncode == 3
+
+
+def start_worker(machine: Machine, run: str, attempt: int, folder: str, log: str) -> Started:
+    """Start the worker, as a unit or (where process 1 is not systemd) by a double fork. Raises NotStarted."""
     command = [*machine.worker_command(), "--run", run, "--attempt", str(attempt)]
     if not machine.systemd():
-        _double_fork(command, folder, log)
-        return None
+        return Started(None, _double_fork(command, folder, log))
     import subprocess
 
     unit = unit_name(run, attempt)
@@ -66,18 +83,24 @@ def start_worker(machine: Machine, run: str, attempt: int, folder: str, log: str
     if process.returncode != 0:
         said = process.stdout[-500:].decode("utf-8", "replace").strip()
         raise NotStarted("systemd-run: exit code %d: %s" % (process.returncode, said))
-    return unit
+    return Started(unit, None)
 
 
-def _double_fork(command: list[str], folder: str, log: str) -> None:
-    """Start ``command`` as a grandchild in its own session, its output in the file ``log``."""
+def _double_fork(command: list[str], folder: str, log: str) -> int:
+    """Start ``command`` as a grandchild in its own session, its output in ``log``; its process id."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child:
+        os.close(writer)
         os.waitpid(child, 0)
-        return
+        said = os.read(reader, 32)
+        os.close(reader)
+        return int(said or b"0")
     try:
         os.setsid()
-        if os.fork():
+        grandchild = os.fork()
+        if grandchild:
+            os.write(writer, b"%d" % grandchild)
             os._exit(0)
         os.chdir(folder)
         source = os.open(os.devnull, os.O_RDONLY)
