@@ -326,8 +326,13 @@ class AgentConnection:
             raise self._fail(ProtocolError(f"the answer to {method!r} has an error that is no object"))
         raise error_of(self.name, method, error, self._scrubber)
 
-    def _ended(self) -> ConnectionLost:
+    def _ended(self) -> HostUnreachable:
         said = self._scrubber(last_words(self._errors.data))
+        if said and not self.hello:
+            return ProtocolError(
+                f"the agent broke off before it said hello; it said: {said}",
+                remedy="run fleet agent probe there by hand, and report it if this is a bug in fleet",
+            )
         return ConnectionLost(
             "the agent's connection closed" + (f"; it said: {said}" if said else ""),
             remedy="work that had begun on the host goes on: fleet resume RUN",

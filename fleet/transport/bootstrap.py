@@ -38,7 +38,7 @@ def bootstrap(
 ) -> Bootstrapped:
     """Start the agent by one exec; with ``install``, install Python if that is what is missing.
 
-    Raises BecomeFailed, PythonMissing or ProtocolError; the channel is then closed.
+    Raises BecomeFailed, PythonMissing or ProtocolError; no channel is open then.
     """
     try:
         return _start(open_channel, settings, bundle)
@@ -68,7 +68,7 @@ def _start(open_channel: Opener, settings: ConnectionSettings, bundle: Bundle) -
             raise ProtocolError(f"a ready marker that says {printable(' '.join(words))!r}")
         return Bootstrapped(channel, dialogue.rest())
     except BaseException:
-        channel.close()
+        channel.end()
         raise
 
 
@@ -97,7 +97,7 @@ def _run(open_channel: Opener, settings: ConnectionSettings, command: str) -> tu
             raise _refusal(kind, words, dialogue)
         return (words or ["?"])[0], last_words(bytes(dialogue.errors))
     finally:
-        channel.close()
+        channel.end()
 
 
 def become_user(settings: ConnectionSettings) -> str | None:

@@ -48,8 +48,11 @@ class Channel(Protocol):
     def abort(self) -> None:
         """Cut the connection without waiting: blocked calls in other threads end."""
 
+    def end(self) -> None:
+        """End the process only; another channel can be had over the same connection."""
+
     def close(self) -> None:
-        """End the process and give back threads and descriptors."""
+        """End the process and the connection; give back threads and descriptors."""
 
 
 class _Arrival(threading.Event):
@@ -128,6 +131,11 @@ class SshChannel:
     def abort(self) -> None:
         """See :class:`Channel`."""
         self._link.abort()
+
+    def end(self) -> None:
+        """See :class:`Channel`."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # it is gone already
+            self._channel.close()
 
     def close(self) -> None:
         """See :class:`Channel`."""
@@ -218,6 +226,10 @@ class LocalChannel:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """See :class:`Channel`."""
+        self.close()
 
     def close(self) -> None:
         """See :class:`Channel`. End of input lets the agent leave by itself first."""

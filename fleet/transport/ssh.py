@@ -69,11 +69,7 @@ class Link:
 
     def abort(self) -> None:
         """Cut the connection without waiting; :meth:`close` must still follow."""
-        if isinstance(self._stream, socket.socket):
-            with contextlib.suppress(OSError):
-                self._stream.shutdown(socket.SHUT_RDWR)
-        else:  # closing a tunnel writes to the bastion, which may be what hangs
-            threading.Thread(target=self._stream.close, name="abort tunnel", daemon=True).start()
+        _cut(self._stream)
 
     def close(self) -> None:
         """Close it and wait for its thread to end."""
@@ -82,8 +78,8 @@ class Link:
                 return
             self._closed = True
         try:
+            self.abort()  # first: it wakes the transport's thread, which paramiko's close does not
             self.transport.close()
-            self.abort()
             if self.transport.is_alive() and self.transport is not threading.current_thread():
                 self.transport.join(5)
             self._stream.close()
@@ -309,18 +305,19 @@ class SshConnector:
 
 
 def _cut(stream: Stream) -> None:
+    """End ``stream`` without waiting; whoever reads it wakes."""
     if isinstance(stream, socket.socket):
         with contextlib.suppress(OSError):
             stream.shutdown(socket.SHUT_RDWR)
-    else:
+    elif not stream.closed:  # closing a tunnel writes to the bastion, which may be what hangs
         threading.Thread(target=stream.close, name="abort tunnel", daemon=True).start()
 
 
 def _discard(connection: Any, stream: Stream) -> None:
     """End a half-made connection: its transport's thread and its stream."""
     transport = connection.client.get_transport()
-    connection.client.close()
     _cut(stream)
+    connection.client.close()
     if transport is not None and transport.is_alive():
         transport.join(5)
     stream.close()

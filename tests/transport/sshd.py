@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -50,7 +51,10 @@ class Sshd:
         self.folder = folder
         self.port = free_port()
         self.key = make_key(folder / "user_key")
-        (folder / "authorized_keys").write_text(public(self.key) + "\n")
+        self.open_folder = Path(tempfile.mkdtemp(prefix="fleet-sshd-"))  # pytest's is closed to other users
+        self.open_folder.chmod(0o755)
+        self.authorized_keys = self.open_folder / "authorized_keys"
+        self.authorized_keys.write_text(public(self.key) + "\n")
         self.host_keys = {kind: make_key(folder / f"host_{kind}", kind) for kind in host_keys}
         self.log = folder / "log"
         # A clean PATH of the interpreter running the tests, wherever it is.
@@ -61,7 +65,7 @@ ListenAddress 127.0.0.1
 PidFile none
 UsePAM no
 StrictModes no
-AuthorizedKeysFile {folder}/authorized_keys
+AuthorizedKeysFile {self.authorized_keys}
 LogLevel VERBOSE
 MaxAuthTries 6
 """
@@ -95,6 +99,7 @@ MaxAuthTries 6
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
+        shutil.rmtree(self.open_folder, ignore_errors=True)
 
     def sessions(self) -> list[int]:
         """Processes of this server below the listener, theirs included."""
