@@ -224,7 +224,7 @@ def _environment(extra: _Extra) -> SandboxedEnvironment:
     """One environment per set of extra filters and tests. Jinja is imported here, on first use."""
     from jinja2 import StrictUndefined, TemplateRuntimeError, pass_context
     from jinja2.nativetypes import NativeCodeGenerator
-    from jinja2.runtime import Context, Undefined, missing
+    from jinja2.runtime import Context, Undefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class LazyContext(Context):
@@ -237,7 +237,7 @@ def _environment(extra: _Extra) -> SandboxedEnvironment:
             try:
                 return _revealed(templar.variable(key))
             except KeyError:
-                return self.parent.get(key, missing)
+                return super().resolve_or_missing(key)
 
     class Environment(ImmutableSandboxedEnvironment):
         """The sandbox, with native values and secrets noticed where they are reached."""
@@ -283,22 +283,8 @@ def _environment(extra: _Extra) -> SandboxedEnvironment:
 # These only pick, order or rearrange: they get secrets as they are, so that what lies beside one in the
 # same mapping does not become secret too. (map and selectattr reach attributes through the sandbox.)
 _STRUCTURAL = frozenset(
-    (
-        "combine",
-        "d",
-        "default",
-        "first",
-        "items",
-        "last",
-        "length",
-        "count",
-        "list",
-        "map",
-        "mandatory",
-        "reject",
-    )
-    + ("rejectattr", "reverse", "select", "selectattr", "dictsort", "groupby", "batch", "slice", "ternary")
-)
+    ("combine", "count", "d", "default", "dictsort", "first", "groupby", "items", "last", "length", "list")
+) | {"map", "mandatory", "reject", "rejectattr", "reverse", "select", "selectattr", "ternary"}
 
 
 def _secret_aware(function: Callable[..., object]) -> Callable[..., object]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -145,7 +146,7 @@ def read_yaml(path: Path, name: str | None = None, *, as_json: bool = False) -> 
 
 
 def parse_yaml(source: str | bytes, name: str, *, as_json: bool = False) -> Document:
-    """Parse text that came from ``name``. With ``as_json``, JSON's rules for tabs, numbers and escapes hold."""
+    """Parse text that came from ``name``. ``as_json``: JSON's rules for tabs, numbers and escapes."""
     text, problem = _decode(source, name)
     if problem:
         return Document(name, None, [problem])
@@ -226,6 +227,9 @@ class _Builder:
     def problem(self, line: int, column: int, message: str) -> None:
         self.problems.append(Problem(Position(self.name, line, column), message))
 
+    def _at(self, event: Any, message: str) -> None:
+        self.problem(event.start_mark.line + 1, event.start_mark.column + 1, message)
+
     def build(self, text: str) -> Node | None:
         want_spans = "\t" in text
         stack: list[_Open] = []
@@ -234,7 +238,7 @@ class _Builder:
         for event in yaml.parse(text, Loader=Loader):
             if isinstance(event, yaml.ScalarEvent):
                 if want_spans:
-                    self.spans.append((event.start_mark.index, event.end_mark.index))
+                    self.spans.append(_span(event))
                 node = self._scalar(event)
             elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
                 stack.append(self._open(event, len(stack)))
@@ -248,10 +252,7 @@ class _Builder:
             elif isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents == 2:
-                    mark = event.start_mark
-                    self.problem(
-                        mark.line + 1, mark.column + 1, "a second document (---) starts here; one is wanted"
-                    )
+                    self._at(event, "a second document (---) starts here; one is wanted")
                 continue
             else:
                 continue
@@ -264,11 +265,13 @@ class _Builder:
             return None
         return root
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+    def _scalar(self, event: Any) -> Node:
         mark = event.start_mark
         text = event.value
         quoted = bool(event.style)  # libyaml says '' for plain, PyYAML None
         tag = event.tag
+        kind: Kind
+        value: object
         if quoted or tag == "!":
             kind, value = Kind.TEXT, text
         elif self.as_json:
@@ -300,7 +303,7 @@ class _Builder:
                 node.line, node.column, f"the tag {shown} is not known; known are {', '.join(LOCAL_TAGS)}"
             )
 
-    def _open(self, event: yaml.CollectionStartEvent, depth: int) -> _Open:
+    def _open(self, event: Any, depth: int) -> _Open:
         mark = event.start_mark
         is_map = isinstance(event, yaml.MappingStartEvent)
         node = Node(Kind.MAP if is_map else Kind.LIST, self.name, mark.line + 1, mark.column + 1)
@@ -325,8 +328,7 @@ class _Builder:
             self.anchors[opened.anchor] = node
         return node
 
-    def _alias(self, event: yaml.AliasEvent, stack: list[_Open]) -> Node:
-        mark = event.start_mark
+    def _alias(self, event: Any, stack: list[_Open]) -> Node:
         self.aliased = True
         found = self.anchors.get(event.anchor)
         if found is not None:
@@ -336,8 +338,12 @@ class _Builder:
             if any(o.anchor == event.anchor for o in stack)
             else "has no anchor before it"
         )
-        self.problem(mark.line + 1, mark.column + 1, f"the alias *{event.anchor} {why}")
-        return Node(Kind.NULL, self.name, mark.line + 1, mark.column + 1)
+        self._at(event, f"the alias *{event.anchor} {why}")
+        return Node(Kind.NULL, self.name, event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _span(event: Any) -> tuple[int, int]:
+    return event.start_mark.index, event.end_mark.index
 
 
 class _Open:
