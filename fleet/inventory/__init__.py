@@ -1,6 +1,7 @@
 """YAML files to hosts and variables, each value with the file and line it came from.
 
-Start at :func:`fleet.inventory.load.load_inventory`; how a host is reached: :mod:`fleet.inventory.connection`.
+Start at :func:`fleet.inventory.load.load_inventory`; :mod:`fleet.inventory.connection` says how a host is
+reached.
 """
 
 from fleet.inventory.load import load_inventory
