@@ -40,13 +40,31 @@ class Rule:
 
     def evaluate(self, facts: Facts, wanted: Wanted) -> list[Finding]:
         """The findings on one host."""
-        unknown = [self._unknown(facts, path) for path in self.reads if self.gate and fact(facts, path) is None]
+        unknown = [
+            self._unknown(facts, path) for path in self.reads if self.gate and fact(facts, path) is None
+        ]
         return unknown or list(self.function(facts, wanted))
 
-    def finding(self, what: str, *, observed: Any, limit: Any, source: str, remedy: str, severity: Severity | None = None) -> Finding:
+    def finding(
+        self,
+        what: str,
+        *,
+        observed: Any,
+        limit: Any,
+        source: str,
+        remedy: str,
+        severity: Severity | None = None,
+    ) -> Finding:
         """A finding of this rule."""
         return Finding(
-            self.id, severity or self.severity, what, observed, limit, source, remedy, needs_leave=self.needs_leave
+            self.id,
+            severity or self.severity,
+            what,
+            observed,
+            limit,
+            source,
+            remedy,
+            needs_leave=self.needs_leave,
         )
 
     def _unknown(self, facts: Facts, path: str) -> Finding:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 
-@lru_cache(maxsize=None)
+@cache
 def data(name: str) -> Any:
     """The content of ``fleet/catalogue/data/NAME.yaml``. Callers must not change it."""
     import yaml

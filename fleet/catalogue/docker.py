@@ -65,5 +65,8 @@ def address_pools_source() -> str:
 
 def _packages(entry: dict[str, Any]) -> EnginePackages:
     return EnginePackages(
-        tuple(entry["engine"]), tuple(entry["versioned"]), tuple(entry["support"]), bool(entry.get("validates"))
+        tuple(entry["engine"]),
+        tuple(entry["versioned"]),
+        tuple(entry["support"]),
+        bool(entry.get("validates")),
     )

@@ -50,5 +50,7 @@ def supported_text() -> str:
     parts = []
     for each in operating_systems():
         if each.status == "supported":
-            parts.append(f"{each.name} {each.lowest}" + (f" to {each.highest}" if each.highest else " and newer"))
+            parts.append(
+                f"{each.name} {each.lowest}" + (f" to {each.highest}" if each.highest else " and newer")
+            )
     return ", ".join(parts)

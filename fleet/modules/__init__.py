@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from fleet.modules.base import (
     Module,
@@ -93,7 +93,7 @@ def is_module(name: str) -> bool:
     return short_name(name) in _FILES
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(name: str) -> Module:
     """The module that ``name`` means. Raises KeyError for a word that is none."""
     file = _FILES[short_name(name)]

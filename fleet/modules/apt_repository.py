@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
 ARGUMENTS = {
-    "name": Argument("plain", required=True, description="the file's name in sources.list.d, without .sources"),
+    "name": Argument(
+        "plain", required=True, description="the file's name in sources.list.d, without .sources"
+    ),
     "uris": Argument("list", description="base addresses"),
     "suites": Argument("list", description="such as bookworm, or ./"),
     "components": Argument("list", default=[], description="such as main; none for a flat repository"),
@@ -36,18 +38,28 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     if args.get("state", "present") == "present":
         for name in ("uris", "suites"):
             if args.get(name) is None:
-                problems.append(ArgumentProblem(f"apt_repository needs {name} ({ARGUMENTS[name].description})"))
+                problems.append(
+                    ArgumentProblem(f"apt_repository needs {name} ({ARGUMENTS[name].description})")
+                )
         if not any(args.get(name) for name in ("key", "key_file", "trusted")):
-            problems.append(ArgumentProblem("apt_repository needs key or key_file (or trusted: true, unsafe)"))
+            problems.append(
+                ArgumentProblem("apt_repository needs key or key_file (or trusted: true, unsafe)")
+            )
     fingerprint = args.get("key_fingerprint")
-    if isinstance(fingerprint, str) and "{{" not in fingerprint and not re.fullmatch("[0-9A-Fa-f]{40}", _bare(fingerprint)):
+    if (
+        isinstance(fingerprint, str)
+        and "{{" not in fingerprint
+        and not re.fullmatch("[0-9A-Fa-f]{40}", _bare(fingerprint))
+    ):
         problems.append(ArgumentProblem("key_fingerprint must be 40 hex digits", "key_fingerprint"))
     return problems
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
     """One ``apt_repository`` step."""
-    return [context.step("repository", "apt_repository", repository(args, context), deadline_s=PACKAGE_DEADLINE_S)]
+    return [
+        context.step("repository", "apt_repository", repository(args, context), deadline_s=PACKAGE_DEADLINE_S)
+    ]
 
 
 def repository(args: Json, context: Context) -> Json:

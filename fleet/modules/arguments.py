@@ -26,7 +26,9 @@ def near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def unknown_arguments(names: Iterable[str], arguments: Mapping[str, Argument], module: str) -> list[ArgumentProblem]:
+def unknown_arguments(
+    names: Iterable[str], arguments: Mapping[str, Argument], module: str
+) -> list[ArgumentProblem]:
     """A problem for each name that the module does not take, with the nearest one that it does."""
     spellings = {alias for argument in arguments.values() for alias in argument.aliases} | set(arguments)
     problems = []
@@ -41,7 +43,9 @@ def unknown_arguments(names: Iterable[str], arguments: Mapping[str, Argument], m
     return problems
 
 
-def canonical_names(values: Mapping[str, Any], arguments: Mapping[str, Argument]) -> tuple[Json, list[ArgumentProblem]]:
+def canonical_names(
+    values: Mapping[str, Any], arguments: Mapping[str, Argument]
+) -> tuple[Json, list[ArgumentProblem]]:
     """``values`` under the arguments' own names; a problem where one is given twice under two names."""
     by_alias = {alias: name for name, argument in arguments.items() for alias in argument.aliases}
     renamed: Json = {}
@@ -54,10 +58,14 @@ def canonical_names(values: Mapping[str, Any], arguments: Mapping[str, Argument]
     return renamed, problems
 
 
-def missing_arguments(values: Mapping[str, Any], arguments: Mapping[str, Argument], module: str) -> list[ArgumentProblem]:
+def missing_arguments(
+    values: Mapping[str, Any], arguments: Mapping[str, Argument], module: str
+) -> list[ArgumentProblem]:
     """A problem for each required argument that is not there."""
     return [
-        ArgumentProblem(f"{module} needs {name}" + (f" ({argument.description})" if argument.description else ""))
+        ArgumentProblem(
+            f"{module} needs {name}" + (f" ({argument.description})" if argument.description else "")
+        )
         for name, argument in arguments.items()
         if argument.required and values.get(name) is None
     ]
@@ -84,7 +92,8 @@ def convert(name: str, value: Any, argument: Argument) -> Any:
             if word not in argument.choices:
                 known = ", ".join(argument.choices)
                 raise ArgumentProblem(
-                    f"{name} must be one of {known}, not {shown(word)}{near(str(word), argument.choices)}", name
+                    f"{name} must be one of {known}, not {shown(word)}{near(str(word), argument.choices)}",
+                    name,
                 )
     return result
 
@@ -152,9 +161,13 @@ def _number(name: str, value: Any) -> float:
 def _mode(name: str, value: Any) -> str:
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     if isinstance(value, int) and not text.startswith("0"):
-        raise ArgumentProblem(f'{name} must be octal digits in quotes, such as "0644", not the number {value}', name)
+        raise ArgumentProblem(
+            f'{name} must be octal digits in quotes, such as "0644", not the number {value}', name
+        )
     if not _MODE.match(text):
-        raise ArgumentProblem(f'{name} must be octal digits in quotes, such as "0644", not {shown(value)}', name)
+        raise ArgumentProblem(
+            f'{name} must be octal digits in quotes, such as "0644", not {shown(value)}', name
+        )
     return text.zfill(4)
 
 
@@ -168,7 +181,10 @@ def _list(name: str, value: Any) -> list[Any]:
 
 def _lines(name: str, value: Any) -> list[Any]:
     """A list whose texts may hold commas (argument vectors, messages, conditions)."""
-    return [each if isinstance(each, bool) else _text(name, each) for each in (value if isinstance(value, list) else [value])]
+    return [
+        each if isinstance(each, bool) else _text(name, each)
+        for each in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _integers(name: str, value: Any) -> list[int]:
@@ -194,7 +210,11 @@ def _command(name: str, value: Any) -> list[str]:
 
 def _bytes(name: str, value: Any) -> int:
     """A size: bytes as a number, or text such as ``10 GB`` (powers of 1000) or ``10 GiB`` (of 1024)."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*", str(value)) if not isinstance(value, bool) else None
+    match = (
+        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*", str(value))
+        if not isinstance(value, bool)
+        else None
+    )
     if match is None:
         raise ArgumentProblem(f"{name} must be a size such as 10 GB, not {shown(value)}", name)
     power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0

@@ -40,7 +40,9 @@ SHARED = {
     "strip_empty_ends": Argument(refused="output is kept as it is"),
 }
 ARGUMENTS = {
-    "cmd": Argument("any", description="the command as one line; quotes group words, nothing else is special"),
+    "cmd": Argument(
+        "any", description="the command as one line; quotes group words, nothing else is special"
+    ),
     "argv": Argument("any", description="the command as a list of words"),
     **SHARED,
 }

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.modules.base import SERVICE_DEADLINE_S, Answers, Argument, ArgumentProblem, Context, Facts, Json, given
+from fleet.modules.base import (
+    SERVICE_DEADLINE_S,
+    Answers,
+    Argument,
+    ArgumentProblem,
+    Context,
+    Facts,
+    Json,
+    given,
+)
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
@@ -45,5 +54,8 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     else:
         wanted = given(args, tuple(name for name in ARGUMENTS if not ARGUMENTS[name].refused))
         wanted["state"] = "running" if args["state"] == "started" else args["state"]
-        wanted["env"] = {name: value if value.__class__.__name__ == "Secret" else str(value) for name, value in args["env"].items()}
+        wanted["env"] = {
+            name: value if value.__class__.__name__ == "Secret" else str(value)
+            for name, value in args["env"].items()
+        }
     return [context.step("container", "container", wanted, deadline_s=SERVICE_DEADLINE_S)]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 DESTINATION = {
     "dest": Argument("path", required=True, aliases=("path",), description="the file on the host"),
     "backup": Argument("boolean", default=False, description="keep the old file beside the new one"),
-    "validate": Argument("command", description="a check of the new file before it is put in place; %s is its path"),
+    "validate": Argument(
+        "command", description="a check of the new file before it is put in place; %s is its path"
+    ),
     "force": Argument("boolean", default=True, description="false: leave a file that is there as it is"),
     **OWNERSHIP,
 }

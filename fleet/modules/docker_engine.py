@@ -37,11 +37,19 @@ if TYPE_CHECKING:
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 ARGUMENTS = {
-    "source": Argument(default="distribution", choices=("distribution", "docker"), description="whose packages"),
-    "version": Argument("plain", description='as upstream writes it, "27.5.1", or a pattern over package versions'),
+    "source": Argument(
+        default="distribution", choices=("distribution", "docker"), description="whose packages"
+    ),
+    "version": Argument(
+        "plain", description='as upstream writes it, "27.5.1", or a pattern over package versions'
+    ),
     "packages": Argument("list", description="the engine's packages, where the known ones do not fit"),
-    "settings": Argument("mapping", default={}, description="keys of daemon.json; others in the file are kept"),
-    "hold": Argument("boolean", default=True, description="keep others from upgrading or removing the engine"),
+    "settings": Argument(
+        "mapping", default={}, description="keys of daemon.json; others in the file are kept"
+    ),
+    "hold": Argument(
+        "boolean", default=True, description="keep others from upgrading or removing the engine"
+    ),
     "repository": Argument(
         "mapping",
         default={},
@@ -60,7 +68,9 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
             if key not in _REPOSITORY_KEYS:
                 message = f"repository has no {key}; it takes {', '.join(_REPOSITORY_KEYS)}"
                 problems.append(ArgumentProblem(message, "repository"))
-    if args.get("source") == "docker" and not any((repository or {}).get(key) for key in ("key", "key_file", "trusted")):
+    if args.get("source") == "docker" and not any(
+        (repository or {}).get(key) for key in ("key", "key_file", "trusted")
+    ):
         message = "source: docker needs repository.key_file (Docker's signing key, a file in files/)"
         problems.append(ArgumentProblem(message, "repository"))
     return problems
@@ -70,7 +80,11 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     """Which versions there are, where one is pinned and not already installed."""
     if args["version"] is None or not _outdated(args, facts):
         return []
-    query: Json = {"id": "versions", "kind": "package_versions", "names": list(_packages(args, facts).versioned)}
+    query: Json = {
+        "id": "versions",
+        "kind": "package_versions",
+        "names": list(_packages(args, facts).versioned),
+    }
     if args["source"] == "docker":
         query["repositories"] = [_repository(args, facts, context)]
     return [query]
@@ -104,7 +118,11 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     if not (held_back and _outdated(args, facts)):
         made.append(_engine_step(args, packages, facts, answers, context))
     if args["settings"]:
-        made.append(context.step("directory", "directory", {"path": "/etc/docker", "mode": "0755", "state": "present"}))
+        made.append(
+            context.step(
+                "directory", "directory", {"path": "/etc/docker", "mode": "0755", "state": "present"}
+            )
+        )
         if not (held_back and _changed_keys(args, facts)):
             made.append(_settings_step(args, packages.validates, context))
     made.append(_service_step(args, facts, context))
@@ -120,7 +138,9 @@ def _packages(args: Json, facts: Facts) -> EnginePackages:
     os_id, version = releases(facts)
     known = distribution_packages(os_id, version)
     if known is None:
-        raise ArgumentProblem(f"the engine's packages of {os_id} {version} are not known; name them in packages:")
+        raise ArgumentProblem(
+            f"the engine's packages of {os_id} {version} are not known; name them in packages:"
+        )
     return known
 
 
@@ -140,11 +160,15 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json:
         "state": "present",
     }
     verified = {"key": site.get("key"), "key_file": site.get("key_file")}
-    fingerprint = site.get("key_fingerprint") or (None if site.get("trusted") else upstream["key_fingerprint"])
+    fingerprint = site.get("key_fingerprint") or (
+        None if site.get("trusted") else upstream["key_fingerprint"]
+    )
     return {**wanted, "key": apt_repository.key({**verified, "key_fingerprint": fingerprint}, context)}
 
 
-def _engine_step(args: Json, packages: EnginePackages, facts: Facts, answers: Answers, context: Context) -> Step:
+def _engine_step(
+    args: Json, packages: EnginePackages, facts: Facts, answers: Answers, context: Context
+) -> Step:
     names: list[Json] = []
     for name in packages.engine:
         wanted: Json = {"name": name}

@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 ARGUMENTS = {
     "name": Argument("plain", required=True, description="the module"),
-    "state": Argument(choices=("present", "loaded", "absent"), description="now; leave out to not load or unload"),
+    "state": Argument(
+        choices=("present", "loaded", "absent"), description="now; leave out to not load or unload"
+    ),
     "persist": Argument("boolean", default=False, description="load it at every boot"),
     "blacklist": Argument("boolean", default=False, description="never load it by itself"),
-    "options": Argument("plain", aliases=("params",), description="what follows *options NAME* in modprobe.d"),
+    "options": Argument(
+        "plain", aliases=("params",), description="what follows *options NAME* in modprobe.d"
+    ),
     "persistent": Argument(refused="write persist: true"),
 }
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 ARGUMENTS = {
     "path": Argument("path", required=True, aliases=("dest", "destfile", "name"), description="the file"),
     "line": Argument(aliases=("value",), description="the whole line"),
-    "regexp": Argument("plain", aliases=("regex",), description="the line this replaces: the last that matches"),
+    "regexp": Argument(
+        "plain", aliases=("regex",), description="the line this replaces: the last that matches"
+    ),
     "state": Argument(default="present", choices=("present", "absent")),
     "insertafter": Argument("plain", description="EOF, or the expression after whose last match it goes"),
     "create": Argument("boolean", default=False, description="make the file where there is none"),

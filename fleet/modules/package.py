@@ -25,9 +25,15 @@ ARGUMENTS = {
     "hold": Argument("boolean", description="keep others from upgrading or removing it"),
     "allow_downgrade": Argument("boolean", default=False, aliases=("allow_downgrades",)),
     "install_recommends": Argument("boolean", default=False),
-    "lock_timeout": Argument("integer", default=300, description="seconds to wait for another package manager"),
-    "also_allowed": Argument("list", default=[], description="packages a transaction may change besides these"),
-    "update_cache": Argument("boolean", default=True, description="accepted; lists are refreshed when they are needed"),
+    "lock_timeout": Argument(
+        "integer", default=300, description="seconds to wait for another package manager"
+    ),
+    "also_allowed": Argument(
+        "list", default=[], description="packages a transaction may change besides these"
+    ),
+    "update_cache": Argument(
+        "boolean", default=True, description="accepted; lists are refreshed when they are needed"
+    ),
     "cache_valid_time": Argument("integer", description="accepted; lists are refreshed when they are needed"),
     "use": Argument(refused="the host's own package manager is used"),
 }
@@ -45,7 +51,9 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     """Which versions there are, for names with a version that is not known to be installed."""
     if args["state"] in ("absent", "removed"):
         return []
-    asked = sorted(name for name, version in pins(args["name"]) if version and not _installed(facts, name, version))
+    asked = sorted(
+        name for name, version in pins(args["name"]) if version and not _installed(facts, name, version)
+    )
     return [{"id": "versions", "kind": "package_versions", "names": asked}] if asked else []
 
 
@@ -85,7 +93,9 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     return [package_step(names, args, context, removal=removal)]
 
 
-def package_step(names: list[Json], args: Json, context: Context, *, removal: bool = False, part: str = "packages") -> Step:
+def package_step(
+    names: list[Json], args: Json, context: Context, *, removal: bool = False, part: str = "packages"
+) -> Step:
     """The ``package`` step for ``names``, with the options of ``args`` or their defaults."""
     wanted: Json = {
         "names": names,

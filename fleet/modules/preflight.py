@@ -7,9 +7,15 @@ from fleet.audit.rules import evaluate
 from fleet.modules.base import Answers, Argument, Context, ControllerResult, Facts, Json
 
 ARGUMENTS = {
-    "free_bytes": Argument("bytes", default=10_000_000_000, description="room the image needs, such as 10 GB"),
-    "image_digest": Argument("plain", description="the image that will be pulled; one that is there needs no room"),
-    "source": Argument(default="distribution", choices=("distribution", "docker"), description="the engine's origin"),
+    "free_bytes": Argument(
+        "bytes", default=10_000_000_000, description="room the image needs, such as 10 GB"
+    ),
+    "image_digest": Argument(
+        "plain", description="the image that will be pulled; one that is there needs no room"
+    ),
+    "source": Argument(
+        default="distribution", choices=("distribution", "docker"), description="the engine's origin"
+    ),
     "settings": Argument("mapping", default={}, description="daemon.json keys that will be set"),
     "skip": Argument("list", default=[], description="ids of rules to leave out, such as preflight.disk"),
 }

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 ENDS_SEGMENT = True
 ARGUMENTS = {
     "reboot_timeout": Argument("number", default=600.0, description="seconds until it must be back"),
-    "only_if_required": Argument("boolean", default=False, description="only if the distribution asks for it"),
+    "only_if_required": Argument(
+        "boolean", default=False, description="only if the distribution asks for it"
+    ),
     "test_command": Argument(refused="back means: another boot id, and the agent answers"),
     "pre_reboot_delay": Argument(refused="the host is watched; no delay is needed"),
     "post_reboot_delay": Argument(refused="the host is watched; no delay is needed"),

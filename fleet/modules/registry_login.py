@@ -14,7 +14,9 @@ ARGUMENTS = {
     "username": Argument(required=True, description="the user"),
     "password": Argument(required=True, description="a secret"),
     "ca": Argument("path", description="certificate authority of the registry, a file on the host"),
-    "persist": Argument("boolean", default=False, description="write them to the host's config.json, readable by root"),
+    "persist": Argument(
+        "boolean", default=False, description="write them to the host's config.json, readable by root"
+    ),
 }
 
 

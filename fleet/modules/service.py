@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.modules.base import SERVICE_DEADLINE_S, Answers, Argument, ArgumentProblem, Context, Facts, Json, given
+from fleet.modules.base import (
+    SERVICE_DEADLINE_S,
+    Answers,
+    Argument,
+    ArgumentProblem,
+    Context,
+    Facts,
+    Json,
+    given,
+)
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
@@ -19,7 +28,9 @@ ARGUMENTS = {
     "enabled": Argument("boolean", description="at boot"),
     "reflects": Argument("list", description="files it reads: it is restarted when they are newer"),
     "reload": Argument("boolean", default=False, description="changes in reflects: need a reload only"),
-    "disruptive": Argument("boolean", default=False, description="a restart disturbs users: only with --disrupt"),
+    "disruptive": Argument(
+        "boolean", default=False, description="a restart disturbs users: only with --disrupt"
+    ),
     "daemon_reload": Argument("boolean", description="accepted; done whenever systemd says it is needed"),
     "masked": Argument(refused="write file: state: link to /dev/null"),
     "pattern": Argument(refused="services are asked of systemd"),
@@ -55,5 +66,7 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
             wanted["reload"] = args["reload"]
     wanted["disruptive"] = args["disruptive"]
     return [
-        context.step("service", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=args["disruptive"])
+        context.step(
+            "service", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=args["disruptive"]
+        )
     ]

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.modules.base import SERVICE_DEADLINE_S, Answers, Argument, ArgumentProblem, Context, Facts, Json, given
+from fleet.modules.base import (
+    SERVICE_DEADLINE_S,
+    Answers,
+    Argument,
+    ArgumentProblem,
+    Context,
+    Facts,
+    Json,
+    given,
+)
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
 _SUFFIXES = (".service", ".timer", ".socket", ".path", ".mount", ".target", ".slice")
 ARGUMENTS = {
-    "name": Argument("plain", required=True, description="the unit with its suffix, such as fleet-agent.timer"),
+    "name": Argument(
+        "plain", required=True, description="the unit with its suffix, such as fleet-agent.timer"
+    ),
     "content": Argument(description="the unit file"),
     "src": Argument("plain", description="the unit file, a template in templates/ next to the playbook"),
     "enabled": Argument("boolean", description="at boot"),

@@ -23,7 +23,9 @@ ARGUMENTS = {
     "state": Argument(default="present", choices=("present", "absent")),
     "generate_ssh_key": Argument(refused="make the key where it is used and copy: the public part"),
     "remove": Argument(refused="fleet does not delete home directories; write file: state: absent for it"),
-    "update_password": Argument(refused="the hash given is the hash wanted; leave password: out to keep the old one"),
+    "update_password": Argument(
+        refused="the hash given is the hash wanted; leave password: out to keep the old one"
+    ),
 }
 
 
@@ -31,7 +33,9 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     """A password in plain text is refused: it must be a hash."""
     password = args.get("password")
     if isinstance(password, str) and "{{" not in password and not password.startswith(("$", "!", "*")):
-        message = "password must be a crypt hash ($6$…), not the password itself; make one with: openssl passwd -6"
+        message = (
+            "password must be a crypt hash ($6$…), not the password itself; make one with: openssl passwd -6"
+        )
         return [ArgumentProblem(message, "password")]
     return []
 

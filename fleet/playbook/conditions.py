@@ -61,7 +61,7 @@ def _changed(node: nodes.Node, steps: Steps) -> Condition | None:
     from jinja2 import nodes
 
     ids = steps.get(node.name) if isinstance(node, nodes.Name) else None
-    if not ids:
+    if ids is None:
         return None
     return {"changed": ids[0]} if len(ids) == 1 else {"any": [{"changed": each} for each in ids]}
 

@@ -34,7 +34,9 @@ def playbook_path(name: str) -> Path:
         return shipped
     known = sorted(each.stem for each in data_dir("playbooks").glob("*.yaml"))
     hint = near(name, known) or f"; shipped are {', '.join(known)}"
-    raise InputError(f"there is no playbook {name}{hint}", remedy="name a file, or one of the shipped playbooks")
+    raise InputError(
+        f"there is no playbook {name}{hint}", remedy="name a file, or one of the shipped playbooks"
+    )
 
 
 def load_playbook(name: str | Path, *, tagged: Tagged = untagged) -> Playbook:
@@ -50,7 +52,9 @@ def load_playbook(name: str | Path, *, tagged: Tagged = untagged) -> Playbook:
     if document.root is not None:
         plays = _plays(document.root, path.parent, reader)
     elif not document.problems:
-        raise InputError(f"{_shown(path)} is empty", remedy="a playbook is a list of plays, each with hosts: and tasks:")
+        raise InputError(
+            f"{_shown(path)} is empty", remedy="a playbook is a list of plays, each with hosts: and tasks:"
+        )
     if reader.problems:
         raise InputError(sorted_problems(reader.problems))
     return Playbook(str(name), path, tuple(plays))
@@ -64,7 +68,9 @@ def _shown(path: Path) -> str:
 
 def _plays(root: Node, directory: Path, reader: Reader) -> list[Play]:
     if root.kind is not Kind.LIST:
-        reader.problem(root.position, f"a playbook is a list of plays (lines that start with -), not {as_read(root)}")
+        reader.problem(
+            root.position, f"a playbook is a list of plays (lines that start with -), not {as_read(root)}"
+        )
         return []
     tasks = TaskReader(reader)
     plays = []
@@ -117,7 +123,9 @@ def _notified(task: Task, handlers: list[Task], reader: Reader) -> Task:
         answering = [str(each.name) for each in handlers if wanted in (each.name, *each.listen)]
         if not answering:
             known = [name for each in handlers for name in (str(each.name), *each.listen)]
-            hint = near(wanted, known) or (f"; handlers are {', '.join(known)}" if known else "; the play has none")
+            hint = near(wanted, known) or (
+                f"; handlers are {', '.join(known)}" if known else "; the play has none"
+            )
             reader.problem(task.position, f'notify: there is no handler "{wanted}"{hint}')
         names += [name for name in answering if name not in names]
     return replace(task, notify=tuple(names))
@@ -142,7 +150,11 @@ def _check_files(tasks: list[Task], directory: Path, reader: Reader) -> None:
     for task in tasks:
         kind, argument = _SOURCES.get(task.module, ("", ""))
         source = task.arguments.get(argument)
-        if isinstance(source, str) and not is_template(source) and find_file(kind, source, [directory]) is None:
+        if (
+            isinstance(source, str)
+            and not is_template(source)
+            and find_file(kind, source, [directory]) is None
+        ):
             message = f"{source} is not in {kind}/ next to the playbook"
             reader.problem(task.place(argument), message)
 
@@ -174,5 +186,7 @@ def _serial(node: Node | None, reader: Reader) -> tuple[int | str, ...]:
             sizes.append(text if percent != text else int(text))
         else:
             shown = text if item.is_scalar else as_read(item)
-            reader.problem(item.position, f'serial must be a number of hosts or a percentage such as "30%", not {shown}')
+            reader.problem(
+                item.position, f'serial must be a number of hosts or a percentage such as "30%", not {shown}'
+            )
     return tuple(sizes)

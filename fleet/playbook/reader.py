@@ -24,7 +24,9 @@ def untagged(node: Node) -> object:
     """What local tags mean where nothing else is said: ``!unsafe`` only."""
     if node.tag == "!unsafe":
         return Unsafe(node.text)
-    message = f"{node.tag} cannot be used in this file; put the value in the inventory and name the variable here"
+    message = (
+        f"{node.tag} cannot be used in this file; put the value in the inventory and name the variable here"
+    )
     raise InputError([Problem(node.position, message)])
 
 

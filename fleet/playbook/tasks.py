@@ -226,10 +226,18 @@ class TaskReader:
                 return node.text
             if node.kind is Kind.LIST and all(item.is_scalar and item.tag is None for item in node.items):
                 self._reader.check_templates(node)
-                return [item.value if item.kind in (Kind.BOOL, Kind.NULL) else item.text for item in node.items]
+                return [
+                    item.value if item.kind in (Kind.BOOL, Kind.NULL) else item.text for item in node.items
+                ]
         if argument is not None and argument.type in ("expression", "expressions"):
             found = self._reader.expressions(node, "this")
-            return [each.text for each in found] if argument.type == "expressions" else found[0].text if found else None
+            return (
+                [each.text for each in found]
+                if argument.type == "expressions"
+                else found[0].text
+                if found
+                else None
+            )
         return self._reader.raw(node)
 
     def _changed_when(self, node: Node, value: Node, module: Module, values: dict[str, Any]) -> None:
@@ -272,5 +280,3 @@ def _own_name(arguments: Mapping[str, Argument], name: str) -> str:
 
 def _by_any_name(arguments: Mapping[str, Argument], name: str) -> Argument | None:
     return arguments.get(_own_name(arguments, name))
-
-

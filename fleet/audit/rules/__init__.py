@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from fleet.audit.facts import Facts
 from fleet.audit.findings import Finding
@@ -12,7 +12,7 @@ from fleet.audit.rule import Rule, Wanted
 SUBJECTS = ("os", "python", "clock", "disk", "packages", "engine", "network", "kubernetes")
 
 
-@lru_cache(maxsize=None)
+@cache
 def rules(stage: str) -> tuple[Rule, ...]:
     """Every rule whose id starts with ``stage.``, by subject, then as written."""
     found: list[Rule] = []

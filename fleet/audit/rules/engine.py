@@ -73,7 +73,13 @@ def podman(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 @rule(
     "preflight.daemon_json",
     known_bad=Sample(
-        {"engine.daemon_json": {"exists": True, "parsed": None, "error": {"message": "expecting ,", "line": 3, "column": 5}}}
+        {
+            "engine.daemon_json": {
+                "exists": True,
+                "parsed": None,
+                "error": {"message": "expecting ,", "line": 3, "column": 5},
+            }
+        }
     ),
 )
 def daemon_json(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:

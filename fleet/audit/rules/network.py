@@ -28,7 +28,7 @@ Pool = tuple[IPv4Network, int]
 Route = tuple[IPv4Network, str]
 _LAN = [{"destination": "10.20.0.0/16", "device": "eno1", "gateway": None}]
 _REMEDY = (
-    'set default-address-pools in docker_engine_settings to a range nothing else uses, such as'
+    "set default-address-pools in docker_engine_settings to a range nothing else uses, such as"
     ' [{"base": "100.66.0.0/16", "size": 24}], and bip to its first address (100.66.0.1/24)'
 )
 
@@ -43,7 +43,9 @@ def told(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     routes = _foreign_routes(facts)
     client = wanted.get("ssh_client")
     for key, network in _explicit(settings):
-        clash = next((f"the route {net} by {device}" for net, device in routes if net.overlaps(network)), None)
+        clash = next(
+            (f"the route {net} by {device}" for net, device in routes if net.overlaps(network)), None
+        )
         if clash is None and client and _inside(client, network):
             clash = f"the SSH connection, which comes from {client}"
         if clash is not None:
@@ -58,9 +60,7 @@ def told(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 @rule(
     "preflight.address_pools_chosen",
-    known_bad=Sample(
-        {"engine.present": False, "network.addresses": []}, {"ssh_client": "172.17.5.5"}
-    ),
+    known_bad=Sample({"engine.present": False, "network.addresses": []}, {"ssh_client": "172.17.5.5"}),
 )
 def chosen(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Docker finds a free subnet for docker0, and it is not the one the SSH connection comes from."""
@@ -68,7 +68,9 @@ def chosen(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if settings.get("bip") or settings.get("bridge") or _has_bridge(facts):
         return
     routes = [network for network, _ in _foreign_routes(facts)]
-    first = next((net for net in _subnets(settings) if not any(net.overlaps(route) for route in routes)), None)
+    first = next(
+        (net for net in _subnets(settings) if not any(net.overlaps(route) for route in routes)), None
+    )
     if first is None:
         yield self.finding(
             "every address pool of Docker overlaps a route of this host, so its bridge gets no address",
@@ -148,7 +150,12 @@ def _foreign_routes(facts: Facts) -> list[Route]:
     for route in fact(facts, "network.routes") or []:
         device = str(route.get("device") or "")
         network = _network(route.get("destination"))
-        if network is None or network.prefixlen == 0 or network in own or device.startswith(("docker", "br-")):
+        if (
+            network is None
+            or network.prefixlen == 0
+            or network in own
+            or device.startswith(("docker", "br-"))
+        ):
             continue
         routes.append((network, device))
     return routes
@@ -169,7 +176,11 @@ def _explicit(settings: dict[str, Any]) -> list[tuple[str, IPv4Network]]:
 def _subnets(settings: dict[str, Any]) -> Iterator[IPv4Network]:
     """The subnets Docker tries, in order; at most 4096 of them."""
     configured = settings.get("default-address-pools")
-    pools = [(pool.get("base"), pool.get("size")) for pool in configured] if configured else default_address_pools()
+    pools = (
+        [(pool.get("base"), pool.get("size")) for pool in configured]
+        if configured
+        else default_address_pools()
+    )
     tried = 0
     for base, size in pools:
         network = _network(base)
