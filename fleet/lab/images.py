@@ -141,7 +141,7 @@ class Images:
 
     def tiny(self) -> str:
         """Tag of the busybox image."""
-        return f"{REPOSITORY}/tiny:{_hash(self.base('bookworm'), 'busybox-static')}"
+        return f"{REPOSITORY}/tiny:{_hash(self.base('bookworm'), 'busybox-static', _TINY_COMMAND)}"
 
     def registry(self) -> str:
         """Tag of the registry that holds :data:`PYTORCH` and :data:`TINY`."""
@@ -244,7 +244,7 @@ class Images:
                 (root / "bin" / name).symlink_to("busybox")
             archive = folder / "root.tar"
             run(["tar", "--directory", root, "--create", "--file", archive, "--owner=0", "--group=0", "."])
-            self._engine.docker("import", "-c", 'CMD ["sleep", "infinity"]', archive, self.tiny())
+            self._engine.docker("import", "-c", f"CMD {json.dumps(_TINY_COMMAND)}", archive, self.tiny())
 
     def _build_pytorch(self) -> None:
         if self._engine.image_id(self.pytorch()) is not None:
@@ -385,6 +385,9 @@ def _hash(*parts: object) -> str:
 
 
 _CLEAN = "rm -rf /var/cache/apt/archives/*.deb /var/cache/apt/*.bin /var/lib/apt/lists/* /var/log/*.log"
+
+# As PID 1 a plain sleep ignores SIGTERM, and every stop of it would take Docker's ten seconds.
+_TINY_COMMAND = ["sh", "-c", "trap exit TERM; sleep infinity & wait"]
 
 REGISTRY_CONFIG = "/etc/docker/registry/config.yml"
 _STOCKED_CONFIG = """\
