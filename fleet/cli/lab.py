@@ -44,7 +44,7 @@ def up(inventory: Path, name: str | None, replace: bool) -> None:
     """
     started = time.monotonic()
     built = Lab.load(inventory, name, progress=click.echo)
-    built.up(replace=replace)
+    built.up(take_over=replace)
     click.echo(
         f"lab {built.name} is up: {len(built.definition.hosts)} hosts, {time.monotonic() - started:.0f} s"
     )

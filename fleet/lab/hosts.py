@@ -12,6 +12,7 @@ import json
 import secrets
 import shlex
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -80,7 +81,8 @@ def create(place: Place, host: HostDefinition) -> None:
 
 def recipe(place: Place, host: HostDefinition) -> str:
     """What the container of ``host`` is made from; another value means it must be made anew."""
-    return f"{place.images.host(host)} {host!r}"
+    foreign = place.images.tiny() if host.foreign_containers else ""
+    return f"{place.images.host(host)} {host!r} {foreign}"
 
 
 def _options(place: Place, host: HostDefinition) -> list[str]:
@@ -113,8 +115,7 @@ def first_files(place: Place, host: HostDefinition) -> dict[str, File]:
         "etc/machine-id": File(secrets.token_hex(16) + "\n", 0o444),
         "root/.ssh/authorized_keys": File(place.state.public_key(), 0o600),
     }
-    for name, text in place.state.host_keys(host.name).items():
-        files[f"etc/ssh/{name}"] = File(text, 0o644 if name.endswith(".pub") else 0o600)
+    files |= host_key_files(place.state.host_keys(host.name, host.address))
     if host.kill_user_processes:
         files["etc/systemd/logind.conf.d/10-kill.conf"] = File("[Login]\nKillUserProcesses=yes\n")
     if host.daemon_json is not None:
@@ -125,6 +126,14 @@ def first_files(place: Place, host: HostDefinition) -> dict[str, File]:
         files["root/.bashrc"] = File(f"echo '{NOISE}'; echo '{NOISE}' >&2\n")
         files["etc/ssh/sshd_config.d/banner.conf"] = File("Banner /etc/motd\n")
     return files
+
+
+def host_key_files(keys: Mapping[str, str]) -> dict[str, File]:
+    """``keys`` by file name, as files under ``/etc/ssh``."""
+    return {
+        f"etc/ssh/{name}": File(text, 0o644 if name.endswith(".pub") else 0o600)
+        for name, text in keys.items()
+    }
 
 
 def set_up(place: Place, host: HostDefinition) -> None:
@@ -184,10 +193,10 @@ def _start_foreign(place: Place, host: HostDefinition) -> None:
         "its Docker Engine answers",
         host=host.name,
     )
-    archive = place.state.directory / "tiny.tar"
-    if not archive.exists():
+    with tempfile.TemporaryDirectory(prefix="fleet-lab-") as folder:
+        archive = f"{folder}/tiny.tar"
         place.engine.docker("save", "--output", archive, place.images.tiny())
-    place.engine.docker("cp", archive, f"{name}:/root/tiny.tar")
+        place.engine.docker("cp", archive, f"{name}:/root/tiny.tar")
     inside = ("exec", name, "docker")
     place.engine.docker(*inside, "load", "--quiet", "--input", "/root/tiny.tar")
     place.engine.docker("exec", name, "rm", "/root/tiny.tar")

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import ipaddress
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,58 @@ class Lab:
         bastion = self.definition.bastion
         return (*self.definition.hosts, *([bastion] if bastion else []))
 
-    def up(self, *, replace: bool = False) -> None:
-        """Make the lab as its inventory says. ``replace``: also where another checkout has it up.
+    def member(self, name: str) -> HostDefinition:
+        """The host called ``name``, the bastion included."""
+        return next((host for host in self.members if host.name == name), None) or self.definition.host(name)
+
+    def renew(self, name: str) -> None:
+        """Make one host anew, as ``up`` first made it, with the host keys it had."""
+        with self.state.locked():
+            host = self.member(name)
+            if self.engine.inspect("container", self.place.container(name)):
+                self._remove_host(self.place.container(name))
+            self._ensure(self.place, host)
+
+    def add_host(self, host: HostDefinition) -> None:
+        """Add a host that is not in the inventory, for as long as the lab is up."""
+        with self.state.locked():
+            taken = replace(self.definition, hosts=(*self.definition.hosts, host))
+            self.place.images.build([host], registry=False)
+            self.definition = taken
+            self._ensure(self.place, host)
+            self._write_access()
+
+    def remove_host(self, name: str) -> None:
+        """Take a host away that :meth:`add_host` added."""
+        with self.state.locked():
+            if self.engine.inspect("container", self.place.container(name)):
+                self._remove_host(self.place.container(name))
+            kept = tuple(host for host in self.definition.hosts if host.name != name)
+            self.definition = replace(self.definition, hosts=kept)
+            self.state.forget_host(name)
+            self._write_access()
+
+    def free_address(self) -> str:
+        """An address of the outer network that no host of this lab has."""
+        network = self.engine.inspect("network", self.place.network("outer")) or {}
+        taken = {entry["IPv4Address"].split("/")[0] for entry in network.get("Containers", {}).values()}
+        taken |= {host.address for host in self.members}
+        taken |= {str(self.definition.outer[number]) for number in range(100)}
+        return next(str(address) for address in self.definition.outer.hosts() if str(address) not in taken)
+
+    def push(self, local: str, name: str) -> str:
+        """Push the local image ``local`` to the lab's registry as ``NAME:TAG``; its digest there."""
+        return registry.push_image(self.place, local, name)
+
+    def up(self, *, take_over: bool = False) -> None:
+        """Make the lab as its inventory says. ``take_over``: also where another checkout has it up.
 
         Raises RefusedError where the machine lacks something, a network is taken, or the lab of this
         name belongs to another state directory; LabFailed where a step fails.
         """
         self.engine.require()
         with self.state.locked():
-            self._take_over(replace)
+            self._take_over(take_over)
             place = self.place
             place.images.build(list(self.members), registry=self.definition.registry)
             for kind, subnet in self._networks().items():
@@ -162,6 +206,7 @@ class Lab:
             reason = "it was left half-made" if right else "its definition changed"
             self._progress(f"{host.name}: making it anew, {reason}")
             self._remove_host(name)
+        self.engine.docker("volume", "rm", "--force", f"{name}-docker", check=False)
         hosts.create(place, host)
         hosts.set_up(place, host)
         self._progress(f"{host.name}: up at {host.address} ({host.release}, {host.login})")
@@ -182,11 +227,15 @@ class Lab:
         if existing is None:
             self._progress(f"registry: up at {registry.reference('')[:-1]}, user {registry.USER}")
 
-    def _write_state(self, place: hosts.Place) -> None:
-        self.state.write_known_hosts({host.name: host.address for host in self.members})
+    def _write_access(self) -> None:
+        """``known_hosts`` and ``ssh_config`` for the hosts there are."""
+        self.state.write_known_hosts()
         self.state.write_ssh_config(
             {h.name: (h.address, h.user, "bastion" if h.behind_bastion else None) for h in self.members}
         )
+
+    def _write_state(self, place: hosts.Place) -> None:
+        self._write_access()
         variables: dict[str, Any] = {}
         if self.definition.registry:
             digests = place.images.digests()
@@ -200,7 +249,7 @@ class Lab:
         self.state.write_variables(variables)
         self.state.finish(self.definition, {"images": variables})
 
-    def _take_over(self, replace: bool) -> None:
+    def _take_over(self, wanted: bool) -> None:
         """Deal with containers of this name that another state directory made."""
         strangers = {}
         for name in self.engine.names("container", self.name):
@@ -212,7 +261,7 @@ class Lab:
             return
         owner = next(iter(strangers.values()))
         abandoned = owner == str(self.state.directory) or not State(Path(owner)).is_up
-        if not replace and not abandoned:
+        if not wanted and not abandoned:
             raise RefusedError(
                 f"a lab called {self.name} is up already, with its state in {owner}",
                 remedy=f"fleet lab up … --name OTHER, or --replace to take that one down first (or set "

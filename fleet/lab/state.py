@@ -9,7 +9,7 @@
     ca.crt, registry.crt …   the lab's certificate authority and the registry's certificate
     registry_password, NAME.sudo_password
     variables.yaml           what inventories read: image digests
-    hosts/NAME/              private host keys, so that a recreated host keeps its identity
+    hosts/NAME/              address and private host keys, so that a recreated host keeps its identity
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from fleet.lab.definition import REGISTRY_NAME, LabDefinition
 
 CA_NAME = "ca.crt"
 PRIVATE = 0o600
+ADDRESS = "address"
 
 
 class State:
@@ -81,18 +82,14 @@ class State:
             self.write("id_ed25519", _openssh_private(key))
         return (self.directory / "id_ed25519.pub").read_text()
 
-    def host_keys(self, host: str) -> dict[str, str]:
+    def host_keys(self, host: str, address: str) -> dict[str, str]:
         """``{"ssh_host_ed25519_key": private, "ssh_host_ed25519_key.pub": public, …}`` of one host."""
         folder = f"hosts/{host}"
-        if not (self.directory / folder).is_dir():
-            for kind, key in (
-                ("ed25519", ed25519.Ed25519PrivateKey.generate()),
-                ("ecdsa", ec.generate_private_key(ec.SECP256R1())),
-            ):
-                name = f"{folder}/ssh_host_{kind}_key"
-                self.write(name, _openssh_private(key))
-                self.write(f"{name}.pub", f"{_openssh_public(key)} root@{host}\n", 0o644)
-        return {path.name: path.read_text() for path in sorted((self.directory / folder).iterdir())}
+        if not (self.directory / folder / ADDRESS).is_file():
+            for name, text in new_host_keys(host).items():
+                self.write(f"{folder}/{name}", text, 0o644 if name.endswith(".pub") else PRIVATE)
+        self.write(f"{folder}/{ADDRESS}", address + "\n")
+        return {path.name: path.read_text() for path in sorted((self.directory / folder).glob("ssh_host_*"))}
 
     def forget_host(self, host: str) -> None:
         """Remove the keys of one host, so that the next ones are new."""
@@ -107,16 +104,13 @@ class State:
             name: (self.directory / name).read_text() for name in (CA_NAME, "registry.crt", "registry.key")
         }
 
-    def write_known_hosts(self, addresses: dict[str, str]) -> None:
-        """``known_hosts`` from {host: address}."""
+    def write_known_hosts(self) -> None:
+        """``known_hosts`` of every host that has keys here."""
         lines = []
-        for host, address in sorted(addresses.items()):
-            keys = self.host_keys(host)
-            lines += [
-                f"{address} {' '.join(text.split()[:2])}"
-                for name, text in sorted(keys.items())
-                if name.endswith(".pub")
-            ]
+        for folder in sorted((self.directory / "hosts").iterdir()):
+            address = (folder / ADDRESS).read_text().strip()
+            for public in sorted(folder.glob("*.pub")):
+                lines.append(f"{address} {' '.join(public.read_text().split()[:2])}")
         self.write("known_hosts", "\n".join(lines) + "\n", 0o644)
 
     def write_ssh_config(self, logins: dict[str, tuple[str, str, str | None]]) -> None:
@@ -161,6 +155,18 @@ class State:
         if not path.exists():
             self.write(name, make())
         return path.read_text().strip()
+
+
+def new_host_keys(host: str) -> dict[str, str]:
+    """Fresh host keys of two kinds, as files under ``/etc/ssh``."""
+    files = {}
+    for kind, key in (
+        ("ed25519", ed25519.Ed25519PrivateKey.generate()),
+        ("ecdsa", ec.generate_private_key(ec.SECP256R1())),
+    ):
+        files[f"ssh_host_{kind}_key"] = _openssh_private(key)
+        files[f"ssh_host_{kind}_key.pub"] = f"{_openssh_public(key)} root@{host}\n"
+    return files
 
 
 def _openssh_private(key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey) -> str:
