@@ -71,12 +71,20 @@ class Place:
 def create(place: Place, host: HostDefinition) -> None:
     """Create and start the container of ``host``; it has an address and keys, nothing else yet."""
     name = place.container(host.name)
+    # Labelled, so that `down` finds it even after somebody removed the container by hand.
+    label = f"{LABEL}={place.definition.name}"
+    place.engine.docker("volume", "create", "--label", label, volume(name))
     place.engine.docker("create", *_options(place, host), place.images.host(host), deadline=300)
     if host.name == "bastion":
         inner = str(place.definition.inner[BASTION_OCTET])
         place.engine.docker("network", "connect", "--ip", inner, place.network("inner"), name)
     place.put(name, first_files(place, host))
     place.engine.docker("start", name)
+
+
+def volume(container: str) -> str:
+    """Name of the volume under ``/var/lib/docker`` of ``container``."""
+    return f"{container}-docker"
 
 
 def recipe(place: Place, host: HostDefinition) -> str:
@@ -99,7 +107,7 @@ def _options(place: Place, host: HostDefinition) -> list[str]:
     options += ["--tmpfs", "/run", "--tmpfs", "/tmp:exec"]  # noqa: S108 - the host's own
     options += ["--cgroupns=host", "--volume", CONTROL_GROUPS]
     # On the container's own overlay an engine inside falls back to vfs, and fails on rename.
-    options += ["--volume", f"{place.container(host.name)}-docker:/var/lib/docker"]
+    options += ["--volume", f"{volume(place.container(host.name))}:/var/lib/docker"]
     if place.definition.registry:
         options += ["--add-host", f"{REGISTRY_NAME}:{place.definition.registry_address(host)}"]
     if host.behind_bastion:

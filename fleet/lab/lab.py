@@ -44,10 +44,15 @@ class Lab:
         """The lab that ``inventory`` describes, called ``name`` (the file's stem)."""
         return cls(load_definition(Path(inventory), name), progress=progress)
 
+    @functools.cached_property
+    def images(self) -> Images:
+        """The images of this machine's labs."""
+        return Images(self.engine, self._progress)
+
     @property
     def place(self) -> hosts.Place:
         """Where this lab's hosts stand."""
-        return hosts.Place(self.engine, Images(self.engine, self._progress), self.state, self.definition)
+        return hosts.Place(self.engine, self.images, self.state, self.definition)
 
     @property
     def members(self) -> tuple[HostDefinition, ...]:
@@ -64,7 +69,7 @@ class Lab:
         with self.state.locked():
             host = self.member(name)
             if self.engine.inspect("container", self.place.container(name)):
-                self._remove_host(self.place.container(name))
+                _remove_host(self.engine, self.place.container(name))
             self._ensure(self.place, host)
 
     def add_host(self, host: HostDefinition) -> None:
@@ -80,7 +85,7 @@ class Lab:
         """Take a host away that :meth:`add_host` added."""
         with self.state.locked():
             if self.engine.inspect("container", self.place.container(name)):
-                self._remove_host(self.place.container(name))
+                _remove_host(self.engine, self.place.container(name))
             kept = tuple(host for host in self.definition.hosts if host.name != name)
             self.definition = replace(self.definition, hosts=kept)
             self.state.forget_host(name)
@@ -124,7 +129,7 @@ class Lab:
         """Remove every container, volume and network of this lab, and its state; what was removed."""
         self.engine.require()
         with self.state.locked():
-            removed = self._remove_all()
+            removed = remove_lab(self.engine, self.name)
             self.state.remove()
         return removed
 
@@ -162,7 +167,7 @@ class Lab:
         if existing and existing["IPAM"]["Config"][0]["Subnet"] == str(subnet):
             return
         if existing:
-            self._remove_containers()
+            _remove_containers(self.engine, self.name)
             self.engine.docker("network", "rm", name)
         owner = self._owner_of(subnet)
         if owner:
@@ -205,8 +210,8 @@ class Lab:
                 return
             reason = "it was left half-made" if right else "its definition changed"
             self._progress(f"{host.name}: making it anew, {reason}")
-            self._remove_host(name)
-        self.engine.docker("volume", "rm", "--force", f"{name}-docker", check=False)
+            _remove_host(self.engine, name)
+        self.engine.docker("volume", "rm", "--force", hosts.volume(name), check=False)
         hosts.create(place, host)
         hosts.set_up(place, host)
         self._progress(f"{host.name}: up at {host.address} ({host.release}, {host.login})")
@@ -217,7 +222,7 @@ class Lab:
         if existing is not None and existing["Config"]["Labels"].get(f"{LABEL}.recipe") != registry.recipe(
             place
         ):
-            self._remove_host(name)
+            _remove_host(self.engine, name)
             existing = None
         if existing is None:
             registry.create(place)
@@ -268,30 +273,34 @@ class Lab:
                 f"FLEET_LAB_STATE={Path(owner).parent} to use it)",
             )
         self._progress(f"taking down the lab {self.name} that was made from {owner}")
-        self._remove_all()
+        remove_lab(self.engine, self.name)
 
-    def _remove_all(self) -> list[str]:
-        removed = self._remove_containers()
-        for kind in ("volume", "network"):
-            for name in self.engine.names(kind, self.name):
-                self.engine.docker(kind, "rm", name)
-                removed.append(name)
-        return removed
 
-    def _remove_containers(self) -> list[str]:
-        names = self.engine.names("container", self.name)
-        _all([functools.partial(self._remove_host, name) for name in names])
-        return names
+def remove_lab(engine: Engine, name: str) -> list[str]:
+    """Remove every container, volume and network labelled as lab ``name``'s; their names."""
+    removed = _remove_containers(engine, name)
+    for kind in ("volume", "network"):
+        for item in engine.names(kind, name):
+            engine.docker(kind, "rm", item)
+            removed.append(item)
+    return removed
 
-    def _remove_host(self, container: str) -> None:
-        """Remove a container, its volumes, and the control groups of the containers inside it."""
-        inside = self.engine.docker(
-            "exec", container, "docker", "ps", "--all", "--quiet", "--no-trunc", check=False, deadline=30
-        )
-        self.engine.docker("rm", "--force", "--volumes", container)
-        self.engine.docker("volume", "rm", "--force", f"{container}-docker", check=False)
-        for identifier in inside.stdout.split() if inside.returncode == 0 else []:
-            _remove_control_groups(identifier)
+
+def _remove_containers(engine: Engine, name: str) -> list[str]:
+    names = engine.names("container", name)
+    _all([functools.partial(_remove_host, engine, container) for container in names])
+    return names
+
+
+def _remove_host(engine: Engine, container: str) -> None:
+    """Remove a container, its volume, and the control groups of the containers inside it."""
+    inside = engine.docker(
+        "exec", container, "docker", "ps", "--all", "--quiet", "--no-trunc", check=False, deadline=30
+    )
+    engine.docker("rm", "--force", "--volumes", container)
+    engine.docker("volume", "rm", "--force", hosts.volume(container), check=False)
+    for identifier in inside.stdout.split() if inside.returncode == 0 else []:
+        _remove_control_groups(identifier)
 
 
 def refuse_if_down(definition: LabDefinition) -> None:

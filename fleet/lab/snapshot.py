@@ -30,7 +30,8 @@ VOLATILE = (
     "var/lib/sudo",
     "var/lib/dbus",
 )
-# Units that come and go with every login, and those systemd makes for mounts and devices.
+# Units that come and go with every login, and those systemd makes for mounts and devices, an
+# engine's network namespaces among them.
 VOLATILE_UNITS = (
     "session-",
     "user-runtime-dir@",
@@ -40,6 +41,7 @@ VOLATILE_UNITS = (
     "systemd-tmpfiles-clean",
     "ssh@",
     "dev-",
+    "run-docker-",
     "sys-",
 )
 
