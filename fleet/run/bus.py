@@ -35,7 +35,7 @@ class EventBus:
         self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
         self._thread.start()
 
-    def publish(self, kind: str, host: str | None = None, **data: Any) -> None:
+    def publish(self, kind: str, host: str | None = None, /, **data: Any) -> None:
         """Publish one event. Never blocks on a subscriber."""
         clean = scrubbed(data, self._scrub)
         with self._lock:
