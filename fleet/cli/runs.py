@@ -143,7 +143,7 @@ def _host_table(row: RunRow, hosts: Sequence[HostRow]) -> list[Line]:
     states = max((len(host.state) for host in hosts), default=0)
     lines: list[Line] = []
     for host in hosts:
-        place = f"{host.index}/{host.total} " if host.index else ""
+        place = f"{host.index + 1}/{host.total} " if host.index is not None else ""
         step = f"{place}{printable(host.last_step)} {host.last_status or 'begun'}" if host.last_step else ""
         reason = printable(str(host.detail.get("reason") or ""))
         rest = "  ".join(word for word in (step, reason) if word)

@@ -141,6 +141,7 @@ def _entry(view: RunView, group: Sequence[HostView]) -> Entry:
     details.append(_failed_step(first) if len(group) == 1 else f"on {ranges(host.name for host in group)}")
     if view.check:
         details += [_unforeseen(step) for step in first.unknown]
+    details += [f"warning: {_general(first, words) if len(group) > 1 else words}" for words in first.warnings]
     name = first.name if len(group) == 1 else plural(len(group), "host")
     kept = tuple(detail for detail in details if detail)
     return Entry(name, status, role, amount, kept, _commands(group))
@@ -161,8 +162,7 @@ def _failed_step(host: HostView) -> str | None:
     """Where it failed, when the reason does not already name the task."""
     for step in host.steps.values():
         if step.status in ("failed", "interrupted") and step.task not in (host.reason or ""):
-            number = list(host.steps).index(step.id) + 1
-            return f"at step {number}/{host.total}: {step.task}"
+            return f"at step {host.place(step.id)}: {step.task}"
     return None
 
 

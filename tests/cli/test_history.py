@@ -37,6 +37,7 @@ REPORT = {
         {**STEP, "status": "changed", "duration_s": 61.0},
         {**STEP, "status": "failed", "duration_s": 0.1, "reason": "no space"},
     ],
+    "findings": [],
     "facts": None,
     "fleet_version": "0.1.0",
     "controller": "desk",
@@ -56,7 +57,7 @@ def history() -> None:
         names = {"inventory": "lab.yaml", "operator": "anna", "controller": "desk", "hosts": hosts}
         store.create_run(RUN, playbook="provision", **names)  # type: ignore[arg-type]
         store.put_host_state(RUN, "gpu01", APPLYING)
-        started = {"step": STEP["id"], "task": STEP["task"], "index": 3, "total": 9}
+        started = {"step": STEP["id"], "task": STEP["task"], "index": 2, "total": 9}
         store.append(Event(RUN, 1, "2026-11-30T14:00:30.000Z", "gpu01", "step_started", started))
         store.put_host_state(RUN, "gpu02", "unreachable", {"reason": "no answer"})
         store.put_report(RUN, "gpu01", REPORT)

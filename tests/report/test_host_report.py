@@ -72,6 +72,19 @@ def test_in_check_mode_steps_say_what_would_be() -> None:
     assert builder.counts("gpu01") == {"would_change": 1, "known_after_apply": 1}
 
 
+def test_findings_and_what_could_not_be_planned_are_in_the_report() -> None:
+    builder = built(story.said_by_the_controller(check=True))
+    report = builder.document("gpu01", Ending("converged"))
+    assert validate(report, "report") == []
+    assert [finding["id"] for finding in report["findings"]] == ["preflight.toolkit"]
+    assert [(step["task"], step["status"]) for step in report["steps"]] == [
+        ("docker: install packages", "would_change"),
+        ("copy", "known_after_apply"),
+    ]
+    played = built(story.said_by_the_controller()).document("gpu01", Ending("converged"))
+    assert [step["task"] for step in played["steps"]] == ["docker: install packages"]
+
+
 def test_a_valid_report_is_written_whole_and_alone(tmp_path: Path) -> None:
     written = write_report(tmp_path / "run", document())
     assert written.problems == ()
