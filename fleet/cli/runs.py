@@ -121,12 +121,12 @@ def _table(rows: Sequence[RunRow]) -> list[Line]:
 
 def _heading(row: RunRow) -> Line:
     from fleet.report.style import STRONG, Span, line
-    from fleet.report.words import duration, plural
+    from fleet.report.words import duration, plural, run_name
 
     words = [row.playbook, row.inventory, plural(len(row.hosts), "host"), _when(row.created_at)]
     words.append(f"by {row.operator} on {row.controller}")
     if row.ended_at is None:
-        words.append(f"open; go on: fleet resume {row.run[:6]}")
+        words.append(f"open; go on: fleet resume {run_name(row.run)}")
     else:
         took = [] if row.duration_s is None else [duration(row.duration_s)]
         words += [*took, f"exit {row.exit_code}"]

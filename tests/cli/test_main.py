@@ -268,6 +268,12 @@ def test_only_the_command_called_is_imported() -> None:
         group.get_command(context, "bad")
 
 
+def test_every_command_of_the_table_is_there_and_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        assert f"Usage: fleet {name} " in capsys.readouterr().out
+
+
 GOOD = click.Command("good")
 
 
