@@ -137,10 +137,18 @@ class Narrator:
         status, amount = host.status, f"{host.changed} changed" if host.changed else ""
         if status == "converged":
             status, amount = check_words(host.counts) if self._view.check else (status, amount or "0 changed")
+        unchanged = self._found_as_wanted(host) if self._verbose and not self._view.check else []
         already = any(step.reason == host.reason for step in host.steps.values())
         reason = "" if already else host.reason or ""
         words = "  ".join(word for word in (amount, reason) if word)
-        return [self._said(host, status, (words + _took(took)).strip(), ROLES.get(host.status, PLAIN))]
+        end = self._said(host, status, (words + _took(took)).strip(), ROLES.get(host.status, PLAIN))
+        return [*unchanged, end]
+
+    def _found_as_wanted(self, host: HostView) -> list[list[Span]]:
+        """Steps that the check pass settled: where nothing differs, no step result follows."""
+        settled = [step for step in host.steps.values() if step.status is None]
+        good = [step for step in settled if step.checked in ("ok", "skipped")]
+        return [one for step in good for one in self._step(host, step, step.checked or "", None)]
 
 
 def _took(seconds: float | None) -> str:
