@@ -139,7 +139,7 @@ class Narrator:
             status, amount = check_words(host.counts) if self._view.check else (status, amount or "0 changed")
         unchanged = self._found_as_wanted(host) if self._verbose and not self._view.check else []
         already = any(step.reason == host.reason for step in host.steps.values())
-        reason = "" if already else host.reason or ""
+        reason = "" if already else host.cause or ""
         words = "  ".join(word for word in (amount, reason) if word)
         end = self._said(host, status, (words + _took(took)).strip(), ROLES.get(host.status, PLAIN))
         return [*unchanged, end]

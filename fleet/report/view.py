@@ -48,7 +48,7 @@ class StepView:
 class HostView:
     """Where one host is. ``note`` is the words beside its bar; ``status`` is RUNNING until it ended.
 
-    ``postponed`` are tasks that the controller cannot compile before an earlier one has run.
+    ``rule`` is the id of what blocked it; ``postponed`` are tasks that the controller cannot compile before an earlier one has run.
     """
 
     name: str
@@ -60,6 +60,7 @@ class HostView:
     ended_at: str | None = None
     reason: str | None = None
     remedy: str | None = None
+    rule: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     report_path: str | None = None
     facts: Mapping[str, Any] | None = None
@@ -90,6 +91,11 @@ class HostView:
         """Steps that the check pass could not foresee, and tasks not even compiled."""
         unforeseen = [step for step in self.steps.values() if step.checked == "known_after_apply"]
         return [*unforeseen, *self.postponed.values()]
+
+    @property
+    def cause(self) -> str | None:
+        """The reason, after the id of the rule that blocked the host, if one did."""
+        return f"{self.rule}: {self.reason}" if self.rule and self.reason else self.reason
 
     def place(self, step: str) -> str:
         """``3/21``: where the step stands among those planned so far."""
@@ -261,6 +267,7 @@ def _ended(host: HostView, event: Event) -> None:
     host.current = None
     host.reason = _words(event.data.get("reason"))
     host.remedy = _words(event.data.get("remedy"))
+    host.rule = _words(event.data.get("rule"))
     host.counts = dict(event.data.get("counts") or {})
     host.report_path = event.data.get("report_path")
     host.note = host.reason or host.status

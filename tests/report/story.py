@@ -193,3 +193,16 @@ def said_by_the_controller(*, check: bool = False) -> list[Event]:
         story.step("gpu01", *PACKAGES, "changed", 2.0, "1/1")
         story.ended("gpu01", "converged", counts={"changed": 1})
     return story.over(0, 2.5, converged=1)
+
+
+def blocked() -> list[Event]:
+    """Preflight refuses a host."""
+    story = Story("gpu07")
+    story.ended(
+        "gpu07",
+        "blocked",
+        rule="preflight.next-kernel",
+        reason="6.8.0-47 boots next and has no headers: after a reboot there would be no driver",
+        remedy="apt-get install linux-headers-6.8.0-47-generic",
+    )
+    return story.over(1, 0.9, blocked=1)

@@ -50,6 +50,7 @@ def plain(events: list[Event], *, level: int = 0, diff: bool = False, width: int
         ("check", plain(story.checked(), diff=True)),
         ("same_cause", plain(story.same_cause(), level=-1)),
         ("outputs", plain(story.outputs(), level=2)),
+        ("blocked", plain(story.blocked())),
         ("long_step", plain(story.outputs())),
         ("controller", plain(story.said_by_the_controller())),
         ("controller_check", plain(story.said_by_the_controller(check=True), level=1)),
