@@ -48,7 +48,8 @@ class StepView:
 class HostView:
     """Where one host is. ``note`` is the words beside its bar; ``status`` is RUNNING until it ended.
 
-    ``rule`` is the id of what blocked it; ``postponed`` are tasks that the controller cannot compile before an earlier one has run.
+    ``rule`` is the id of what blocked it; ``postponed`` are tasks that the controller cannot compile
+    before an earlier one has run.
     """
 
     name: str
