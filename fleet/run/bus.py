@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fleet.core.documents import scrubbed
 from fleet.core.events import Event, Subscriber
 from fleet.core.ids import utc_now
 
@@ -70,13 +71,3 @@ class EventBus:
         except BaseException as failure:  # handed to the thread that closes the bus
             self._failure = failure
 
-
-def scrubbed(value: Any, scrub: Callable[[str], str]) -> Any:
-    """``value`` (JSON-like) with every text passed through ``scrub``, keys included."""
-    if isinstance(value, str):
-        return scrub(value)
-    if isinstance(value, Mapping):
-        return {scrub(str(key)): scrubbed(item, scrub) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [scrubbed(item, scrub) for item in value]
-    return value
