@@ -87,12 +87,11 @@ class _Load:
         layers = inventory.layers
         layers.group_inline = {name: group.layers for name, group in shape.groups.items()}
         layers.host_inline = {name: host.layers for name, host in shape.hosts.items()}
-        files = VarsFiles(
-            Path(self.source).parent if self.source != "-" else Path(), self.secrets, self.problems
-        )
-        layers.group_files = files.layers("group_vars", shape.groups)
-        layers.host_files = files.layers("host_vars", shape.hosts)
-        inventory.notes = tuple(files.notes)
+        if self.source != "-":  # what --list prints has the files' variables in it already
+            files = VarsFiles(Path(self.source).parent, self.secrets, self.problems)
+            layers.group_files = files.layers("group_vars", shape.groups)
+            layers.host_files = files.layers("host_vars", shape.hosts)
+            inventory.notes = tuple(files.notes)
         self._check_layers(inventory)
 
     def _check_layers(self, inventory: Inventory) -> None:

@@ -49,7 +49,7 @@ class SecretSource:
         if not node.is_scalar:
             return f"{name}: {node.tag} takes text, not a {node.kind.value}"
         if node.tag == "!secret":
-            return None if _split(node) else f"{name}: {node.text!r} is not a secret's source; write {FORMS}"
+            return None if _split(node) else f"{name}: this !secret names no source; write {FORMS}"
         if self.vault_password is None:
             return f"{name} is encrypted with !vault and there is no password; {vault.HOW}"
         try:
@@ -83,7 +83,7 @@ class SecretSource:
             return self._open(node.text, self.vault_password)
         parts = _split(node)
         if parts is None:
-            raise _Unavailable(f"{node.text!r} is not a secret's source", f"write {FORMS}")
+            raise _Unavailable("this !secret names no source", f"write {FORMS}")
         form, argument = parts
         if form == "env":
             return _from_environment(argument)

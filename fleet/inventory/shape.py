@@ -273,7 +273,7 @@ class _Groups:
         if known is not None:
             return known, None
         address, port = _address_and_port(key)
-        names = [address] if _is_ipv6(address) else expand(address)
+        names = [address] if is_ipv6(address) else expand(address)
         for name in names[:1]:
             wrong = _wrong_name(name, "host")
             if wrong:
@@ -285,17 +285,18 @@ class _Groups:
 
 def _address_and_port(key: str) -> tuple[str, str | None]:
     bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.%\w]*)\](?::(\d+))?", key)
-    if bracketed and _is_ipv6(bracketed[1]):
+    if bracketed and is_ipv6(bracketed[1]):
         return bracketed[1], bracketed[2]
     outside = re.sub(r"\[[^\]]*\]", "", key)
-    if outside.count(":") == 1:
+    if outside.count(":") == 1 and "[" not in outside:
         tail = re.fullmatch(r"(.+):(\d+)", key)
         if tail:
             return tail[1], tail[2]
     return key, None
 
 
-def _is_ipv6(text: str) -> bool:
+def is_ipv6(text: str) -> bool:
+    """Whether a name is an IPv6 address, not a name with a port."""
     if text.count(":") < 2:
         return False
     try:
@@ -318,7 +319,9 @@ def _wrong_name(name: str, what: str) -> str | None:
         return f'"{name}" is not a name for a {what}: it holds {shown}'
     if name.startswith(("-", "~", "@")):
         return f'"{name}" is not a name for a {what}: it starts with {name[0]}'
-    if what == "host" and ":" in name and not _is_ipv6(name):
+    if what == "group" and re.search(r"[:\[\]]", name):
+        return f'"{name}" is not a name for a group: ranges and ports belong to hosts'
+    if what == "host" and ":" in name and not is_ipv6(name):
         return f'"{name}" is not a name for a host: a port is written gpu01:2222, an IPv6 address in full'
     return None
 
