@@ -10,7 +10,6 @@ take a third of a second. Who reads it next: :mod:`fleet.inventory.load` and the
 from __future__ import annotations
 
 import gc
-import json
 import math
 import re
 from bisect import bisect_right
@@ -128,35 +127,34 @@ def sorted_problems(problems: list[Problem]) -> list[Problem]:
     return sorted(unique, key=lambda p: (p.position is not None, p.position or Position("", 0, 0), p.message))
 
 
-def read_yaml(path: Path, name: str | None = None, *, as_json: bool = False) -> Document:
+def read_yaml(path: Path, name: str | None = None) -> Document:
     """Read a file. ``name`` is what messages call it (default: the path as given).
 
     Raises InputError where the file cannot be read at all.
     """
     shown = name or str(path)
+    return parse_yaml(read_input(path, shown), shown)
+
+
+def read_input(path: Path, shown: str) -> bytes:
+    """A file the user named. Raises InputError that calls it ``shown`` if it cannot be read."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except IsADirectoryError:
         raise InputError(f"{shown} is a directory, not a file", remedy="name the YAML file itself") from None
     except FileNotFoundError:
         raise InputError(f"{shown} does not exist", remedy="check the path") from None
     except OSError as error:
         raise InputError(f"{shown} cannot be read: {error.strerror or error}") from error
-    return parse_yaml(data, shown, as_json=as_json)
 
 
-def parse_yaml(source: str | bytes, name: str, *, as_json: bool = False) -> Document:
-    """Parse text that came from ``name``. ``as_json``: JSON's rules for tabs, numbers and escapes."""
-    text, problem = _decode(source, name)
+def parse_yaml(source: str | bytes, name: str) -> Document:
+    """Parse text that came from ``name``."""
+    text, problem = decoded(source, name)
     if problem:
         return Document(name, None, [problem])
     problems = _marks_inside(text, name)
-    if as_json:
-        syntax = _json_problem(text, name)
-        if syntax:
-            return Document(name, None, [syntax])
-        text = _SURROGATES.sub(_one_escape, text)
-    builder = _Builder(name, as_json, problems)
+    builder = _Builder(name, problems)
     try:
         with paused_gc():
             root = builder.build(text)
@@ -164,7 +162,7 @@ def parse_yaml(source: str | bytes, name: str, *, as_json: bool = False) -> Docu
         problems.extend(_syntax_problems(error, text, name))
         root = None
     else:
-        if "\t" in text and not as_json:
+        if "\t" in text:
             problems.extend(_tabs_outside(text, name, builder.spans))
     return Document(name, root, sorted_problems(problems))
 
@@ -216,9 +214,8 @@ def paused_gc() -> Iterator[None]:
 class _Builder:
     """Builds the tree from parser events; collects problems and, where the text has tabs, scalar spans."""
 
-    def __init__(self, name: str, as_json: bool, problems: list[Problem]) -> None:
+    def __init__(self, name: str, problems: list[Problem]) -> None:
         self.name = name
-        self.as_json = as_json
         self.problems = problems
         self.spans: list[tuple[int, int]] = []
         self.anchors: dict[str, Node] = {}
@@ -274,8 +271,6 @@ class _Builder:
         value: object
         if quoted or tag == "!":
             kind, value = Kind.TEXT, text
-        elif self.as_json:
-            kind, value = _json_scalar(text)
         else:
             kind, value = resolve(text)
         node = Node(kind, self.name, mark.line + 1, mark.column + 1, text, value)
@@ -469,15 +464,6 @@ def _base60(text: str) -> int | float:
     return -total if text.startswith("-") else total
 
 
-def _json_scalar(text: str) -> tuple[Kind, object]:
-    value = json.loads(text)
-    if value is None:
-        return Kind.NULL, None
-    if isinstance(value, bool):
-        return Kind.BOOL, value
-    return (Kind.FLOAT, value) if isinstance(value, float) else (Kind.INT, value)
-
-
 def _expanded(node: Node, known: dict[int, int]) -> int:
     """How many values the node stands for once its aliases are written out."""
     size = known.get(id(node))
@@ -487,26 +473,7 @@ def _expanded(node: Node, known: dict[int, int]) -> int:
     return size
 
 
-_SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-
-
-def _one_escape(pair: re.Match[str]) -> str:
-    """JSON writes characters past U+FFFF as two escapes; YAML knows only one long one."""
-    character = json.loads('"' + pair[0] + '"')
-    return f"\\U{ord(character):08x}"
-
-
-def _json_problem(text: str, name: str) -> Problem | None:
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return Problem(Position(name, error.lineno, error.colno), f"this is not JSON: {error.msg}")
-    except RecursionError:
-        return Problem(Position(name, 1, 1), f"nested more than {DEEPEST} levels deep")
-    return None
-
-
-def _decode(source: str | bytes, name: str) -> tuple[str, Problem | None]:
+def decoded(source: str | bytes, name: str) -> tuple[str, Problem | None]:
     """The text without a leading byte order mark. UTF-8, or UTF-16 that says so by its mark."""
     if isinstance(source, str):
         return source.removeprefix("\ufeff"), None

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from fleet.core.errors import InputError, Position, Problem
-from fleet.core.yaml import Document, Node, parse_yaml, paused_gc, read_yaml, sorted_problems
+from fleet.core.json_nodes import parse_json
+from fleet.core.yaml import Document, Node, parse_yaml, paused_gc, read_input, sorted_problems
 from fleet.inventory import vault
 from fleet.inventory.connection import Connector
 from fleet.inventory.fields import check_variables
@@ -69,10 +70,11 @@ class _Load:
 
     def _document(self) -> Document:
         if self.source == "-":
-            return parse_yaml((self.stdin or sys.stdin).read(), STDIN, as_json=True)
+            return parse_json((self.stdin or sys.stdin).read(), STDIN)
         path = Path(self.source)
-        document = read_yaml(path, self.source, as_json=path.suffix == ".json")
-        foreign = _foreign(path, document)
+        data = read_input(path, self.source)
+        document = parse_json(data, self.source) if path.suffix == ".json" else parse_yaml(data, self.source)
+        foreign = _foreign(path, data, document)
         if foreign:
             raise InputError([foreign])
         return document
@@ -130,11 +132,11 @@ def _group(shape: GroupShape, hosts: tuple[str, ...]) -> Group:
     )
 
 
-def _foreign(path: Path, document: Document) -> Problem | None:
+def _foreign(path: Path, data: bytes, document: Document) -> Problem | None:
     """An inventory of another format: an INI file, a script."""
     if document.root is not None and not document.problems and document.root.children:
         return None
-    text = path.read_bytes()[:4096].decode(errors="replace").lstrip()
+    text = data[:4096].decode(errors="replace").lstrip()
     if text.startswith("#!"):
         message = f"this is a script, not YAML; run it and hand over its output: {path} --list | fleet … -"
     elif path.suffix == ".ini" or _looks_ini(text):

@@ -58,7 +58,7 @@ def _united(inventory: Inventory, parts: Iterable[str]) -> Iterable[str]:
 
 
 def _excluded(inventory: Inventory, part: str) -> Iterable[str]:
-    """As :func:`_named`, but a glob or regular expression may name nothing: ``!test-*`` where there is no test."""
+    """As :func:`_named`, but a glob or regular expression may name nothing (``!test-*`` with no test)."""
     if re.search(r"[*?]|^~", part) and not _names_anything(inventory, part):
         return ()
     return _named(inventory, part)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fleet.core.errors import Position, Problem
+from fleet.core.json_nodes import parse_json
 from fleet.core.yaml import Kind, Node, as_read, parse_yaml
 from fleet.inventory import vault
 from fleet.inventory.merge import Layer
@@ -79,7 +80,7 @@ class VarsFiles:
             if text is None:
                 return None
             data = text.encode()
-        document = parse_yaml(data, str(path), as_json=path.suffix == ".json")
+        document = (parse_json if path.suffix == ".json" else parse_yaml)(data, str(path))
         self.problems += document.problems
         if encrypted and document.root is not None:
             _keep_secret(document.root)

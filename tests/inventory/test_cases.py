@@ -31,12 +31,9 @@ class TestRanges:
                     dgx-[7:7].pod[1:2].lab.test:
                       gpu_count: 4
             """)
-        assert (
-            list(inventory.hosts)
-            == (
-                "node01 node02 node03 b099 b100 b101 k9 k10 k11 z24 rowb-1 rowb-2 rowc-1 rowc-2 "
-                "t02 t05 t08 dgx-7.pod1.lab.test dgx-7.pod2.lab.test"
-            ).split()
+        assert " ".join(inventory.hosts) == (
+            "node01 node02 node03 b099 b100 b101 k9 k10 k11 z24 rowb-1 rowb-2 rowc-1 rowc-2 "
+            "t02 t05 t08 dgx-7.pod1.lab.test dgx-7.pod2.lab.test"
         )
         assert inventory.hosts["dgx-7.pod2.lab.test"].variables["gpu_count"] == 4
 

@@ -94,7 +94,7 @@ def test_json_holds_the_same_facts(fleet_inventory):
 
 
 def test_a_host_that_is_not_there(fleet_inventory, write):
-    with pytest.raises(InputError, match="did you mean g[12] or g[12]"):
+    with pytest.raises(InputError, match=r"did you mean g[12] or g[12]"):
         fleet_inventory("--host", "g3")
     with pytest.raises(InputError, match="--host takes one host"):
         fleet_inventory("--host", "gpu")

@@ -45,7 +45,8 @@ class TestVariables:
         settings = way(
             "ansible_host: 192.0.2.7, ansible_port: '2222', ansible_user: ops, ansible_password: pw-one, "
             "ansible_ssh_private_key_file: keys/id, ansible_become: 'yes', ansible_become_user: boss, "
-            "ansible_become_password: pw-two, ansible_python_interpreter: /opt/python3, ansible_ssh_timeout: 7, "
+            "ansible_become_password: pw-two, ansible_python_interpreter: /opt/python3, "
+            "ansible_ssh_timeout: 7, "
             "fleet_known_hosts: [known, ~/more]"
         )
         assert settings.endpoint.shown == "ops@192.0.2.7:2222"
@@ -133,7 +134,8 @@ class TestVariables:
 class TestArguments:
     def test_what_matters_is_honoured_and_tuning_passed_over(self, way):
         settings = way(
-            "ansible_ssh_common_args: '-C -q -o ControlMaster=auto -o ServerAliveInterval=5 -oStrictHostKeyChecking=accept-new'"
+            "ansible_ssh_common_args: '-C -q -o ControlMaster=auto -o ServerAliveInterval=5 "
+            "-oStrictHostKeyChecking=accept-new'"
             ", ansible_ssh_extra_args: '-o Port=2022 -o \"User ops\" -i ~/.ssh/extra -o ConnectTimeout=4'"
         )
         assert settings.endpoint.shown == "ops@g1:2022"
@@ -285,7 +287,8 @@ class TestSshConfig:
     def test_jumps_go_through_the_jump_hosts_own_entry(self, write, load):
         write(
             "home/.ssh/config",
-            "Host g*\n ProxyJump inner\nHost inner\n ProxyJump ops@outer\n HostName 10.9.9.9\n Port 23\nHost outer\n User no\n",
+            "Host g*\n ProxyJump inner\nHost inner\n ProxyJump ops@outer\n HostName 10.9.9.9\n Port 23\n"
+            "Host outer\n User no\n",
         )
         jumps = load("all: {hosts: {g1: }}").hosts["g1"].connection().jumps
         assert [jump.shown for jump in jumps] == ["ops@outer:22", "me@10.9.9.9:23"]

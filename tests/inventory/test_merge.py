@@ -192,22 +192,23 @@ class TestShape:
             load_inventory(".")
 
 
+GOOD_JSON = {
+    "_meta": {"hostvars": {"g1": {"ansible_host": "192.0.2.1"}, "lone": {"x": 1}}},
+    "all": {"children": ["ungrouped", "gpu", "old"]},
+    "gpu": {"hosts": ["g1", "g2"], "vars": {"rack": "a"}, "children": ["fast"]},
+    "fast": {"hosts": ["g2"]},
+    "old": ["g1"],
+}
+
+
 class TestJson:
     """Ansible's --list on standard input."""
-
-    GOOD = {
-        "_meta": {"hostvars": {"g1": {"ansible_host": "192.0.2.1"}, "lone": {"x": 1}}},
-        "all": {"children": ["ungrouped", "gpu", "old"]},
-        "gpu": {"hosts": ["g1", "g2"], "vars": {"rack": "a"}, "children": ["fast"]},
-        "fast": {"hosts": ["g2"]},
-        "old": ["g1"],
-    }
 
     def loaded(self, text):
         return load_inventory("-", stdin=io.StringIO(text), options=LoadOptions())
 
     def test_groups_hosts_and_variables(self):
-        inventory = self.loaded(json.dumps(self.GOOD, indent="\t"))
+        inventory = self.loaded(json.dumps(GOOD_JSON, indent="\t"))
         assert list(inventory.hosts) == ["g1", "g2", "lone"]
         assert inventory.groups["gpu"].children == ("fast",)
         assert inventory.groups["old"].hosts == ("g1",)

@@ -50,11 +50,10 @@ def test_several_ranges_multiply_the_last_fastest(bounds):
 def test_brackets_never_come_through(name):
     try:
         names = expand(name)
-    except RangeError as error:
-        assert str(error)
-    else:
-        assert names
-        assert not any(bracket in each for each in names for bracket in "[]")
+    except RangeError:
+        return
+    assert names
+    assert not any(bracket in each for each in names for bracket in "[]")
 
 
 def test_begin_may_be_left_out():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.core.errors import InputError
+from fleet.core.json_nodes import parse_json
 from fleet.core.yaml import Kind, parse_yaml, plain, read_yaml, resolve
 
 SCALARS = st.one_of(
@@ -110,3 +113,37 @@ def test_tags_are_kept_and_their_text_is_text():
 def test_a_file_is_named_as_asked(tmp_path):
     (tmp_path / "x.yml").write_text("a: b\n")
     assert read_yaml(tmp_path / "x.yml", "shown.yml").root.position.file == "shown.yml"
+
+
+@given(VALUES)
+def test_json_is_read_as_the_standard_library_reads_it(value):
+    for text in (
+        json.dumps(value),
+        json.dumps(value, indent="\t", ensure_ascii=False),
+        json.dumps(value, separators=(",\n", "\n:")),
+    ):
+        document = parse_json(text, "x")
+        assert document.problems == []
+        assert document.root is not None
+        assert plain(document.root) == value
+
+
+@given(st.text(st.sampled_from('{}[]":,1-.e+ \n\ttruefalsnl\\'), max_size=14))
+def test_what_is_not_json_is_a_problem_and_what_is_one_is_read(text):
+    document = parse_json(text, "x")
+    try:
+        json.loads(text, object_pairs_hook=_no_duplicates)
+    except ValueError:
+        assert document.problems
+    else:
+        assert document.problems == []
+
+
+def _no_duplicates(pairs):
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("duplicate")
+    return dict(pairs)
+
+
+def test_json_nested_too_deep_is_a_problem():
+    assert "levels deep" in str(parse_json("[" * 100_000, "x").problems[0])
