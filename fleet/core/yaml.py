@@ -378,7 +378,10 @@ class _Open:
 
     def _odd_key(self, key: Node, builder: _Builder) -> None:
         if not key.is_scalar:
-            builder.problem(key.line, key.column, f"a key must be text, not {as_read(key)}")
+            message = f"a key must be text, not {as_read(key)}"
+            if key.kind is Kind.MAP:
+                message += '; a value that starts with {{ needs quotes: "{{ … }}"'
+            builder.problem(key.line, key.column, message)
             return
         shown = key.text or "(nothing)"
         message = f'the key {shown} is read by YAML as {as_read(key)}; write it in quotes: "{key.text}"'

@@ -333,12 +333,17 @@ class _Way:
         known = field_of(name)
         if known is None or isinstance(value, (list, dict)):
             return
-        value = _revealed(value)
-        node = Node(_KINDS.get(type(value), Kind.TEXT), "", 1, 1, str(value), value)
+        plain = _revealed(value)
+        node = Node(_KINDS.get(type(plain), Kind.TEXT), "", 1, 1, str(plain), plain)
         problems: list[Problem] = []
         check_value(name, known.type, node, problems)
         if problems:
-            raise InputError([Problem(self._position(name), problem.message) for problem in problems])
+            message = problems[0].message
+            if isinstance(value, Secret):
+                message = (
+                    f"{name} must be {known.type.value}; the secret it is taken from holds something else"
+                )
+            raise InputError([Problem(self._position(name), message)])
 
     def _text(self, *names: str) -> str | None:
         value = _revealed(self._value(*names))

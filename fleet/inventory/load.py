@@ -70,7 +70,9 @@ class _Load:
 
     def _document(self) -> Document:
         if self.source == "-":
-            return parse_json((self.stdin or sys.stdin).read(), STDIN)
+            stream = self.stdin or sys.stdin
+            buffer = getattr(stream, "buffer", None)  # bytes, so that a wrong encoding has its place
+            return parse_json(stream.read() if buffer is None else buffer.read(), STDIN)
         path = Path(self.source)
         data = read_input(path, self.source)
         document = parse_json(data, self.source) if path.suffix == ".json" else parse_yaml(data, self.source)

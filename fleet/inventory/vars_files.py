@@ -34,7 +34,7 @@ class VarsFiles:
         base = self.folder / kind
         if not base.is_dir():
             return {}
-        present = {path.name: path for path in sorted(base.iterdir()) if not _skipped(path.name)}
+        present = {path.name: path for path in sorted(base.iterdir()) if _usable(path)}
         if not present:
             return {}
         used: set[str] = set()
@@ -106,9 +106,12 @@ def _keep_secret(node: Node) -> None:
         _keep_secret(child)
 
 
-def _skipped(name: str) -> bool:
-    return name.startswith(".") or name.endswith(("~", ".bak", ".orig", ".swp", ".retry"))
+def _usable(path: Path) -> bool:
+    """Neither hidden, nor an editor's copy, nor a pipe that would never end."""
+    name = path.name
+    skipped = name.startswith(".") or name.endswith(("~", ".bak", ".orig", ".swp", ".retry"))
+    return not skipped and (path.is_file() or path.is_dir())
 
 
 def _counts(path: Path) -> bool:
-    return not _skipped(path.name) and (path.is_dir() or path.suffix in _SUFFIXES)
+    return _usable(path) and (path.is_dir() or path.suffix in _SUFFIXES)

@@ -105,6 +105,9 @@ class TestVariables:
             ("ansible_user: no", "no is read by YAML as the boolean false"),
             ("ansible_host: 10.1", '"10.1"'),
             ("ansible_host: [a]", "not a list"),
+            ("ansible_host: 'gate:2222'", "the port goes to ansible_port"),
+            ("ansible_host: -oProxyCommand=x", "must be a host name or address"),
+            ("ansible_user: 'a b'", 'must be a user name, not "a b"'),
             ("ansible_host: ''", "not empty"),
             ("ansible_become: perhaps", 'must be yes or no, not "perhaps"'),
             ("ansible_become_method: su", 'must be sudo, not "su"'),
@@ -296,6 +299,10 @@ class TestSshConfig:
     def test_a_jump_that_covers_its_own_bastion_is_no_circle(self, write, load):
         write("home/.ssh/config", "Host *\n ProxyJump gate\n")
         assert [j.address for j in load("all: {hosts: {g1: }}").hosts["g1"].connection().jumps] == ["gate"]
+
+    def test_a_command_may_follow_the_jump_none(self, write):
+        entry = self.entry(write, "Host *\n ProxyJump none\n ProxyCommand nc %h %p\n ProxyJump x\n", "g1")
+        assert (entry.proxy_jump, entry.proxy_command) == (None, "nc %h %p")
 
     def test_a_circle_in_ssh_config_is_refused(self, write, refused):
         write("home/.ssh/config", "Host g1\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n")

@@ -237,3 +237,18 @@ class TestJson:
         text = '{"a": {"hosts": ["g1"], "vars": {"s": "\\ud83d\\ude00\\/", "n": 1e3, "t": "22:30"}}}'
         variables = self.loaded(text).hosts["g1"].variables
         assert (variables["s"], variables["n"], variables["t"]) == ("\U0001f600/", 1000.0, "22:30")
+
+    def test_bytes_that_are_not_utf8_have_their_place(self):
+        stream = io.TextIOWrapper(io.BytesIO(b'{"a":\n ["\xff"]}'), encoding="utf-8")
+        with pytest.raises(InputError, match=r"<stdin>:2:4: this is not UTF-8 \(byte 0xff\)"):
+            load_inventory("-", stdin=stream)
+
+
+def test_whole_numbers_become_text_where_text_is_wanted(load):
+    variables = (
+        load("all: {hosts: {g1: {ansible_user: 1000, site: 7, password: 1234, other: 5}}}")
+        .hosts["g1"]
+        .variables
+    )
+    assert (variables["ansible_user"], variables["site"], variables["other"]) == ("1000", "7", 5)
+    assert variables["password"].reveal() == "1234"

@@ -143,6 +143,12 @@ class TestSources:
         assert "write !secret env NAME" in message
         assert "hunter2" not in message
 
+    def test_a_secret_where_a_port_is_wanted_is_not_shown(self, refused, monkeypatch):
+        monkeypatch.setenv("ODD", "tell-nobody")
+        (message,) = refused("all: {hosts: {g1: {ansible_port: !secret env ODD}}}")
+        assert message.startswith("site.yaml:1:34: ansible_port must be a number from 1 to 65535; the secret")
+        assert "tell-nobody" not in message
+
     def test_listing_fetches_no_secret(self, write, folder):
         write(
             "site.yaml",

@@ -73,7 +73,7 @@ def test_every_node_knows_its_place():
         ("1: a\n", "the key 1 is read by YAML as the number 1"),
         ("? [a]\n: b\n", "a key must be text, not a list"),
         ("a: [b\n", "this is not YAML"),
-        ("a: {{ b }}\n", "a key must be text"),
+        ("a: {{ b }}\n", "a value that starts with {{ needs quotes"),
         ("a: .nan\n", "not a number that can be used"),
         ("a: &x [*x]\n", "the alias *x stands inside itself"),
         ("a: !!set {b}\n", "the tag !!set is not known"),
