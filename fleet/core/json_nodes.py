@@ -12,7 +12,8 @@ from bisect import bisect_right
 from json import JSONDecodeError, JSONDecoder
 
 from fleet.core.errors import Position, Problem
-from fleet.core.yaml import DEEPEST, Document, Kind, Node, decoded, paused_gc
+from fleet.core.yaml import DEEPEST, Document, Kind, Node, paused_gc
+from fleet.core.yaml_text import decoded
 
 _DECODER = JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -1,7 +1,8 @@
 """From an inventory file, its ``group_vars/`` and ``host_vars/``, to an :class:`Inventory`.
 
 :func:`load_inventory` reads everything, collects every problem with its place, and either raises them all
-as one :class:`InputError` or returns. The shape of groups is read in :mod:`fleet.inventory.shape`, the
+as one :class:`InputError` or returns. The shape of groups is read in
+:mod:`fleet.inventory.yaml_shape`, the
 files beside the inventory in :mod:`fleet.inventory.vars_files`.
 """
 
@@ -18,10 +19,12 @@ from fleet.core.yaml import Document, Node, parse_yaml, paused_gc, read_input, s
 from fleet.inventory import vault
 from fleet.inventory.connection import Connector
 from fleet.inventory.fields import check_variables
+from fleet.inventory.json_shape import read_json
 from fleet.inventory.model import Group, Host, Inventory, LoadOptions
 from fleet.inventory.secrets import SecretSource
-from fleet.inventory.shape import GroupShape, Shape, read_groups, read_json
+from fleet.inventory.shape import GroupShape, Shape
 from fleet.inventory.vars_files import VarsFiles
+from fleet.inventory.yaml_shape import read_groups
 
 STDIN = "<stdin>"
 

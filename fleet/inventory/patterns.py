@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.core.errors import InputError
+from fleet.inventory.names import is_ipv6
 from fleet.inventory.ranges import RangeError, expand
-from fleet.inventory.shape import is_ipv6
 
 if TYPE_CHECKING:
     from fleet.inventory.model import Host, Inventory

@@ -76,6 +76,10 @@ class SecretSource:
         except _Unavailable as error:
             raise InputError([Problem(node.position, f"{name}: {error}")], remedy=error.remedy) from None
 
+    def value(self, node: Node) -> object:
+        """As :meth:`fetch`, for a tagged value that is no variable (in a playbook): named by its place."""
+        return self.fetch(f"the value at {node.position}", node)
+
     def _text(self, node: Node) -> str:
         if node.tag == "!vault":
             if self.vault_password is None:

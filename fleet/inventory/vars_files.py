@@ -7,7 +7,8 @@ in such a file is kept secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 
 from fleet.core.errors import Position, Problem
@@ -29,7 +30,7 @@ class VarsFiles:
         self.problems = problems
         self.notes: list[str] = []
 
-    def layers(self, kind: str, names: Iterable[str]) -> dict[str, list[Layer]]:
+    def layers(self, kind: str, names: Collection[str]) -> dict[str, list[Layer]]:
         """Layers of each group (``group_vars``) or host (``host_vars``) that has files, weakest first."""
         base = self.folder / kind
         if not base.is_dir():
@@ -49,10 +50,15 @@ class VarsFiles:
                     for other in matching[1:]
                 ]
         owner = "group" if kind == "group_vars" else "host"
-        self.notes += [
-            f"{present[name]} belongs to no {owner} of this inventory" for name in present if name not in used
-        ]
+        self._note_slips(owner, [path for name, path in present.items() if name not in used], list(names))
         return found
+
+    def _note_slips(self, owner: str, unused: list[Path], names: list[str]) -> None:
+        """Files that nearly bear a name of this inventory. Others may serve another inventory of the folder."""
+        for path in unused:
+            near = get_close_matches(path.name.split(".yml")[0], names, 1, 0.75)
+            if near:
+                self.notes.append(f"{path} belongs to no {owner} of this inventory; is it for {near[0]}?")
 
     def _read(self, path: Path) -> list[Layer]:
         if path.is_dir():

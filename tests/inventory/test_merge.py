@@ -96,13 +96,14 @@ def test_a_folder_of_files_is_read_by_name_and_hides_the_file(write, load):
     write("group_vars/gpu/.hidden.yml", "x: no\n")
     write("group_vars/gpu/notes.txt", "not read\n")
     write("group_vars/gpu.yml", "x: no\n")
-    write("group_vars/nobody.yml", "x: no\n")
+    write("group_vars/gpus.yml", "x: no\n")
+    write("group_vars/of_another_inventory.yml", "x: no\n")
     inventory = load("all: {children: {gpu: {hosts: {h: }}}}")
     assert {name: inventory.hosts["h"].variables[name] for name in "xy"} == {"x": "second", "y": "first"}
     assert str(inventory.hosts["h"].origin("x").position) == "group_vars/gpu/20-b.yml:1:4"
     assert inventory.notes == (
         "group_vars/gpu.yml is not read: group_vars/gpu comes before it",
-        "group_vars/nobody.yml belongs to no group of this inventory",
+        "group_vars/gpus.yml belongs to no group of this inventory; is it for gpu?",
     )
 
 

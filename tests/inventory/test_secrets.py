@@ -9,7 +9,9 @@ from fleet.cli.inventory import inventory as command
 from fleet.core.errors import InputError
 from fleet.core.secret import Secret
 from fleet.core.template import SecretTemplate
+from fleet.core.yaml import parse_yaml
 from fleet.inventory import LoadOptions
+from fleet.inventory.secrets import SecretSource
 from fleet.inventory.vault import VaultError, decrypt, read_password
 
 # Both written by ansible-vault (ansible-core 2.19) with the password "correct horse".
@@ -158,6 +160,13 @@ class TestSources:
             result = CliRunner().invoke(command, ["site.yaml", *arguments], catch_exceptions=False)
             assert result.exit_code == 0
         assert not (folder / "fetched").exists()
+
+    def test_a_tagged_value_outside_an_inventory_is_named_by_its_place(self, folder):
+        source = SecretSource(None, lambda file: folder)
+        root = parse_yaml("a: !secret env GONE\nb: !unsafe '{{ x }}'\n", "play.yml").root
+        assert source.value(root.children["b"]) == "{{ x }}"
+        with pytest.raises(InputError, match=r"play\.yml:1:4: .*GONE is not set"):
+            source.value(root.children["a"])
 
     def test_unsafe_text_is_no_template(self, load):
         host = load("all: {hosts: {g1: {a: !unsafe '{{ b }}', c: '{{ a }}'}}}").hosts["g1"]
