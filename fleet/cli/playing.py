@@ -84,6 +84,7 @@ def load_options(
     """What the command line adds to the inventory, prompts included; secrets go to the scrubber."""
     from fleet.core.secret import Secret
     from fleet.inventory import LoadOptions
+    from fleet.inventory.vault import read_password
 
     become: Secret | None = None
     if ask_become_pass:
@@ -91,7 +92,7 @@ def load_options(
         session.scrubber.add(become)
     vault: Secret | None = None
     if vault_password_file is not None:
-        vault = Secret(vault_password_file.read_text().rstrip("\n"), str(vault_password_file))
+        vault = read_password(vault_password_file)
         session.scrubber.add(vault)
     return LoadOptions(
         vault_password=vault,
