@@ -151,10 +151,6 @@ class Lab:
         up = self.state.is_up and all(host["state"] == "running" for host in found)
         return {"lab": self.name, "up": up, "state": str(self.state.directory), "hosts": found}
 
-    def require_up(self) -> None:
-        """Raise RefusedError with the command that brings the lab up, where it is down."""
-        refuse_if_down(self.definition)
-
     def _networks(self) -> dict[str, ipaddress.IPv4Network]:
         networks = {"outer": self.definition.outer}
         if self.definition.bastion or self.definition.registry:
@@ -301,14 +297,6 @@ def _remove_host(engine: Engine, container: str) -> None:
     engine.docker("volume", "rm", "--force", hosts.volume(container), check=False)
     for identifier in inside.stdout.split() if inside.returncode == 0 else []:
         _remove_control_groups(identifier)
-
-
-def refuse_if_down(definition: LabDefinition) -> None:
-    """Refuse (exit 2) where ``definition``'s lab is down; costs one look at a file."""
-    if not State(definition.state).is_up:
-        raise RefusedError(
-            f"the lab of {definition.inventory} is down", remedy=f"run fleet lab up {definition.inventory}"
-        )
 
 
 def _all(jobs: Iterable[Callable[[], object]]) -> None:
