@@ -309,9 +309,15 @@ def _all(jobs: Iterable[Callable[[], object]]) -> None:
 
 def _remove_control_groups(container: str) -> None:
     """Remove what an inner engine left under ``/sys/fs/cgroup`` (it shares this machine's tree)."""
-    for path in Path("/sys/fs/cgroup").glob(f"**/docker/{container}"):
+    for path in control_groups(container):
         with contextlib.suppress(OSError):
             path.rmdir()
+
+
+def control_groups(container: str) -> list[Path]:
+    """Control groups of a container by its full id, named as Docker's two drivers name them."""
+    tree = Path("/sys/fs/cgroup")
+    return [*tree.glob(f"**/docker/{container}"), *tree.glob(f"**/docker-{container}.scope")]
 
 
 def routes() -> list[tuple[str, ipaddress.IPv4Network]]:

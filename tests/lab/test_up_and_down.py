@@ -13,7 +13,7 @@ from fleet.cli.lab import lab as commands
 from fleet.core.errors import InputError, RefusedError
 from fleet.lab import faults
 from fleet.lab.hosts import MARKER
-from fleet.lab.lab import Lab
+from fleet.lab.lab import Lab, control_groups
 from fleet.lab.leftovers import labs
 
 pytestmark = pytest.mark.lab
@@ -26,8 +26,9 @@ all:
 
 
 @pytest.fixture
-def second(lab: Lab, tmp_path: Path) -> Iterator[Lab]:
+def second(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A lab of one host, defined, not up; taken down when the test ends."""
+    monkeypatch.delenv("FLEET_LAB_STATE", raising=False)
     inventory = tmp_path / "second.yaml"
     inventory.write_text(SMALL.format(name="second", third=40))
     found = Lab.load(inventory)
@@ -71,6 +72,21 @@ def test_two_labs_stand_side_by_side_and_down_leaves_nothing_of_one(lab: Lab, se
     assert not second.state.directory.exists()
     assert not second.state.directory.parent.exists()
     assert containers(lab) == standing
+
+
+def test_down_leaves_nothing_of_containers_inside_hosts(lab: Lab, second: Lab) -> None:
+    """Inner engines share this machine's control groups, where a killed host would leave some."""
+    text = second.definition.inventory.read_text()
+    second.definition.inventory.write_text(
+        text.replace("lab_release: bookworm", "lab_release: bookworm, lab_foreign_containers: [work]")
+    )
+    busy = Lab.load(second.definition.inventory)
+    busy.up()
+    inside = faults.shell(busy, "only", "docker ps --quiet --no-trunc").split()
+    assert len(inside) == 1
+    assert control_groups(inside[0])
+    busy.down()
+    assert control_groups(inside[0]) == []
 
 
 def test_a_host_left_half_made_is_made_anew_and_a_stopped_one_started(second: Lab) -> None:
