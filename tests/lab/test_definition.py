@@ -8,6 +8,7 @@ import pytest
 
 from fleet.core.errors import ExitCode, InputError, RefusedError
 from fleet.lab.definition import load_definition
+from fleet.lab.engine import Engine
 from fleet.lab.presence import refuse_if_down
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -118,3 +119,13 @@ def test_an_inventory_that_describes_no_lab_is_no_concern_of_it(tmp_path: Path) 
     refuse_if_down(write(tmp_path / "site.yaml", "all: {hosts: {node1: {ansible_host: 10.0.0.1}}}"))
     refuse_if_down(write(tmp_path / "bad.yaml", "all: ["))
     refuse_if_down(tmp_path / "nowhere.yaml")
+
+
+def test_a_machine_without_docker_is_told_how_to_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RefusedError) as caught:
+        Engine().require()
+    assert caught.value.exit_code is ExitCode.BAD_INPUT
+    assert "./scripts/setup" in (caught.value.remedy or "")

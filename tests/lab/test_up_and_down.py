@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 from fleet.cli.lab import lab as commands
 from fleet.core.errors import InputError, RefusedError
-from fleet.lab import faults
+from fleet.lab import faults, leftovers
 from fleet.lab.hosts import MARKER
 from fleet.lab.lab import Lab, control_groups
-from fleet.lab.leftovers import labs
 
 pytestmark = pytest.mark.lab
 SMALL = """
@@ -66,7 +65,7 @@ def test_two_labs_stand_side_by_side_and_down_leaves_nothing_of_one(lab: Lab, se
     standing = containers(lab)
     second.up()
     assert faults.shell(second, "only", "hostname").strip() == "only"
-    assert second.name in labs(second.engine)
+    assert second.name in leftovers.labs(second.engine)
     assert second.down()
     assert things(second) == []
     assert not second.state.directory.exists()
@@ -132,6 +131,16 @@ def test_a_lab_of_the_same_name_from_elsewhere_is_left_alone_unless_replaced(
     assert containers(second) == before
     other.up(take_over=True)
     assert containers(other) != before
+
+
+def test_what_an_ended_session_left_is_removed_whole(
+    second: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second.up()
+    monkeypatch.setattr(leftovers, "labs", lambda engine: {second.name})  # not the other labs here
+    leftovers.main()
+    assert "removed what was left of lab second" in capsys.readouterr().err
+    assert things(second) == []
 
 
 def test_the_command_line_says_how_it_is(second: Lab) -> None:
