@@ -234,16 +234,17 @@ def _must_exist(name: str, unit: Dict[str, str]) -> None:
 
 def _broken(host: Host, name: str, verb: str, unit: Dict[str, str], result: Result) -> StepFailed:
     """The failure of a unit, with the last lines of its own log."""
+    if unit.get("LoadState") == "masked":
+        return StepFailed("%s of %s failed: it is masked" % (verb, name), _unmask(name), result)
     log = host.run(
         ["journalctl", "-u", name, "-n", "5", "--no-pager", "-o", "cat"], deadline_s=QUERY_DEADLINE_S
     )
     said = last_words(log, 5) if log.ok and log.stdout.strip() else last_words(result)
     state = "%s (%s)" % (unit.get("ActiveState", "unknown"), unit.get("Result", "unknown"))
-    remedy = "look at: journalctl -u %s -n 50" % name
-    if unit.get("LoadState") == "masked":
-        remedy = _unmask(name)
     return StepFailed(
-        "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""), remedy, result
+        "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""),
+        "look at: journalctl -u %s -n 50" % name,
+        result,
     )
 
 

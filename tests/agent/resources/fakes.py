@@ -11,7 +11,7 @@ from fleet.agent.host import Host
 from fleet.agent.process import Result
 from fleet.agent.resources.base import Resource, Silent
 
-Answer = Callable[[list[str], str | None], Result]
+Answer = Callable[..., Result]  # of (argv, standard input)
 
 
 class FakeHost(Host):
