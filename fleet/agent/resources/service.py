@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent import files
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -114,18 +114,9 @@ class Service(Resource):
         return would_change_if(wanted and not provided.get("packages"))
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """A file it reflects is about to change: it would be restarted, if it runs."""
+        """A package to come may bring the missing unit, and start or enable it by itself."""
         absent = any(entry["before"] == "absent" for entry in differences)
-        if absent:
-            return KNOWN_AFTER_APPLY if provided.get("packages") else None
-        name = unit_name(args["name"])
-        reflected = Provides(files=args.get("reflects") or (), directories=args.get("reflects") or ())
-        about = provided.contains("units", name) or bool(reflected.common(provided))
-        if not about or args.get("state") == "stopped":
-            return None
-        if differences:
-            return WOULD_CHANGE
-        return KNOWN_AFTER_APPLY
+        return KNOWN_AFTER_APPLY if absent and provided.get("packages") else None
 
 
 def unit_name(name: str) -> str:

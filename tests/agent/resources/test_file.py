@@ -203,8 +203,7 @@ def test_what_a_check_can_say_of_a_file_to_come() -> None:
     assert list(RESOURCE.requires(args)) == [("directories", "/etc"), ("users", "svc")]
     assert RESOURCE.forecast(args, Provides(directories=["/etc"])) == WOULD_CHANGE
     assert RESOURCE.forecast(args, Provides(users=["svc"])) == KNOWN_AFTER_APPLY
-    assert RESOURCE.outlook(args, [], Provides(files=[PATH])) == KNOWN_AFTER_APPLY
-    assert RESOURCE.outlook(args, [], Provides(files=["/etc/other"])) is None
+    assert RESOURCE.forecast({**args, "create": False}, Provides(directories=["/etc"])) == KNOWN_AFTER_APPLY
 
 
 def test_a_validator_really_runs(tmp_path: Any) -> None:

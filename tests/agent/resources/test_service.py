@@ -208,8 +208,6 @@ def test_what_a_check_can_say() -> None:
     package_comes = Provides(units=["app.service"], packages=["app"])
     assert RESOURCE.forecast(args, unit_comes) == WOULD_CHANGE
     assert RESOURCE.forecast(args, package_comes) == KNOWN_AFTER_APPLY  # its scripts may start it
-    assert RESOURCE.outlook(args, [], Provides(files=[CONF])) == KNOWN_AFTER_APPLY
-    assert RESOURCE.outlook(args, [], Provides(files=["/other"])) is None
     missing = [{"path": "state", "before": "absent", "after": "started"}]
     assert RESOURCE.outlook(args, missing, Provides(packages=["app"])) == KNOWN_AFTER_APPLY
     assert RESOURCE.outlook(args, missing, Provides(users=["app"])) is None
