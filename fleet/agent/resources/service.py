@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent import files
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
@@ -26,7 +25,10 @@ from fleet.agent.resources.base import (
     would_change_if,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
     from fleet.agent.host import Host
     from fleet.agent.process import Result
 
