@@ -47,7 +47,9 @@ class File(Resource):
         if not absent:
             state["wanted"] = _wanted(host, args)
             compare = state["exists"] and state["wanted"] is not None
-            state["data"] = files.read_bytes(host, args["path"]) if compare else None
+            state["large"] = compare and os.path.getsize(host.path(args["path"])) > files.READ_LIMIT
+            small = compare and not state["large"]
+            state["data"] = files.read_bytes(host, args["path"]) if small else None
         return state
 
     def diff(self, state: Json, args: Json) -> List[Difference]:
@@ -62,6 +64,8 @@ class File(Resource):
         found = []
         if state["wanted"] is not None and state["data"] != state["wanted"]:
             found.append(files.content_difference(args["path"], state["data"], state["wanted"], _shows(args)))
+            if state["large"]:
+                found[0]["before"] = "more than %d MiB" % (files.READ_LIMIT // 2**20)
         return found + files.attribute_differences(state, args)
 
     def apply(
