@@ -183,12 +183,15 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_a_command_outlives_its_killed_worker_unharmed(tmp_path: Path) -> None:
     script = "touch ready; until [ -e go ]; do sleep 0.02; done; seq 100000; echo err >&2; echo $? > done"
+    program = (
+        "import sys; from fleet.agent.process import run; "
+        "run(['sh', '-c', sys.argv[1]], deadline_s=60, cwd=sys.argv[2], output_path=sys.argv[2] + '/out')"
+    )
     worker = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            "import sys; from fleet.agent.process import run;"
-            "run(['/bin/sh', '-c', sys.argv[1]], deadline_s=60, cwd=sys.argv[2], output_path=sys.argv[2] + '/out')",
+            program,
             script,
             str(tmp_path),
         ]
