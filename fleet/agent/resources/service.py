@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent import files
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -26,7 +25,10 @@ from fleet.agent.resources.base import (
     would_change_if,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
     from fleet.agent.host import Host
     from fleet.agent.process import Result
 
@@ -48,8 +50,8 @@ _RELOAD = "reload"
 class Service(Resource):
     """args: name, state started|stopped|None, enabled, reflects [paths], reload, restart.
 
-    ``reload``: a change in ``reflects`` is applied by reloading, where the unit can. ``restart``: always
-    restart (a handler's step, which runs only while its notification is pending).
+    ``restart``: always restart (a handler's step, which runs only while its notification is pending).
+    ``reload``: reload instead of restarting, where the unit runs and can.
     """
 
     kind = "service"
@@ -65,15 +67,16 @@ class Service(Resource):
         if args.get("enabled") is not None:
             found += _enabled_difference(state, bool(args["enabled"]))
         wanted = args.get("state")
+        reloadable = args.get("reload") and state["can_reload"] and state["active"] == "active"
+        how = _RELOAD if reloadable else _RESTART
         if wanted == "started" and state["active"] != "active":
             found.append(difference("state", state["active"], "started"))
         elif wanted == "stopped":
             if state["active"] not in ("inactive", "failed", "absent"):
                 found.append(difference("state", state["active"], "stopped"))
         elif args.get("restart") and (state["active"] != "absent" or wanted == "started"):
-            found.append(difference(_RESTART, state["active"], "restarted"))
+            found.append(difference(how, state["active"], how + "ed"))
         elif state["active"] == "active" and state["stale"]:
-            how = _RELOAD if args.get("reload") and state["can_reload"] else _RESTART
             found.append(difference(how, "started before %s changed" % state["stale"], how + "ed"))
         return found
 
@@ -114,18 +117,9 @@ class Service(Resource):
         return would_change_if(wanted and not provided.get("packages"))
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """A file it reflects is about to change: it would be restarted, if it runs."""
+        """A package to come may bring the missing unit, and start or enable it by itself."""
         absent = any(entry["before"] == "absent" for entry in differences)
-        if absent:
-            return KNOWN_AFTER_APPLY if provided.get("packages") else None
-        name = unit_name(args["name"])
-        reflected = Provides(files=args.get("reflects") or (), directories=args.get("reflects") or ())
-        about = provided.contains("units", name) or bool(reflected.common(provided))
-        if not about or args.get("state") == "stopped":
-            return None
-        if differences:
-            return WOULD_CHANGE
-        return KNOWN_AFTER_APPLY
+        return KNOWN_AFTER_APPLY if absent and provided.get("packages") else None
 
 
 def unit_name(name: str) -> str:
@@ -234,16 +228,17 @@ def _must_exist(name: str, unit: Dict[str, str]) -> None:
 
 def _broken(host: Host, name: str, verb: str, unit: Dict[str, str], result: Result) -> StepFailed:
     """The failure of a unit, with the last lines of its own log."""
+    if unit.get("LoadState") == "masked":
+        return StepFailed("%s of %s failed: it is masked" % (verb, name), _unmask(name), result)
     log = host.run(
         ["journalctl", "-u", name, "-n", "5", "--no-pager", "-o", "cat"], deadline_s=QUERY_DEADLINE_S
     )
     said = last_words(log, 5) if log.ok and log.stdout.strip() else last_words(result)
     state = "%s (%s)" % (unit.get("ActiveState", "unknown"), unit.get("Result", "unknown"))
-    remedy = "look at: journalctl -u %s -n 50" % name
-    if unit.get("LoadState") == "masked":
-        remedy = _unmask(name)
     return StepFailed(
-        "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""), remedy, result
+        "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""),
+        "look at: journalctl -u %s -n 50" % name,
+        result,
     )
 
 
