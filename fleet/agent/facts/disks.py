@@ -55,7 +55,7 @@ def mount_of(path: str, mounts: List[Mount]) -> Mount:
 
 
 def is_remote(file_system: str) -> bool:
-    return file_system in _REMOTE or file_system.startswith("fuse")
+    return file_system in _REMOTE or file_system in ("fuse", "fuseblk") or file_system.startswith("fuse.")
 
 
 def shown(mounts: List[Mount]) -> List[Mount]:
@@ -114,9 +114,11 @@ def describe(host: "Host", path: str) -> Json:
 
 def collect(host: "Host") -> Json:
     """The ``disks`` and ``paths`` parts."""
-    mounts = shown(parse_mounts(read_text(host, "/proc/self/mounts")))
+    mounts = parse_mounts(read_text(host, "/proc/self/mounts"))
+    # Containers have single files mounted, such as /etc/hosts.
+    mounts = [mount for mount in mounts if mount[2] not in _LOCAL or os.path.isdir(host.path(mount[0]))]
     disks = []
-    for point, device, file_system in mounts:
+    for point, device, file_system in shown(mounts):
         disk: Json = {"mount": point, "device": device, "file_system": file_system}
         disk.update(_sizes(host, point, file_system))
         disks.append(disk)
