@@ -31,7 +31,7 @@ def test_the_facts_of_this_machine_hold_to_the_schema() -> None:
     assert any(disk["mount"] == "/" for disk in document["disks"])
 
 
-def test_a_bare_folder_gives_nulls_with_reasons(host) -> None:  # type: ignore[no-untyped-def]
+def test_a_bare_folder_gives_nulls_with_reasons(host: Any) -> None:
     document = facts.collect(host)
     check(document)
     failed = {error["group"] for error in document["errors"]}
@@ -43,7 +43,7 @@ def test_a_bare_folder_gives_nulls_with_reasons(host) -> None:  # type: ignore[n
     assert document["engine"]["version_reason"] == "not_supported"
 
 
-def test_a_known_host_gives_a_known_document(host) -> None:  # type: ignore[no-untyped-def]
+def test_a_known_host_gives_a_known_document(host: Any) -> None:
     host.write("/etc/os-release", 'ID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\nNAME="Debian"\n')
     host.write("/proc/meminfo", "MemTotal: 1000 kB\n")
     host.write("/proc/sys/kernel/osrelease", "6.1.0-28-amd64\n")
@@ -89,12 +89,12 @@ Version: 535.1
 """
 
 
-def test_an_unknown_group_is_refused(host) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_group_is_refused(host: Any) -> None:
     with pytest.raises(ValueError, match="unknown groups of facts: gpus"):
         facts.collect(host, ["gpus"])
 
 
-def test_a_bug_is_not_a_missing_fact(host, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_bug_is_not_a_missing_fact(host: Any, monkeypatch: Any) -> None:
     def bug(_host: Host) -> dict[str, Any]:
         raise KeyError("bug")
 
@@ -103,7 +103,7 @@ def test_a_bug_is_not_a_missing_fact(host, monkeypatch) -> None:  # type: ignore
         facts.collect(host, ["memory"])
 
 
-def test_the_schema_refuses_what_it_does_not_know(host) -> None:  # type: ignore[no-untyped-def]
+def test_the_schema_refuses_what_it_does_not_know(host: Any) -> None:
     document = facts.collect(host, ["clock"])
     document["surprise"] = 1
     with pytest.raises(jsonschema.ValidationError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from typing import Any
 
 import pytest
 
@@ -27,18 +28,24 @@ from fleet.agent.facts import (
     ("text", "expected"),
     [
         (
-            'NAME="Ubuntu"\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\nID=ubuntu\nID_LIKE=debian\n'
-            'PRETTY_NAME="Ubuntu 24.04.1 LTS"\nUBUNTU_CODENAME=noble\n',
+            (
+                'NAME="Ubuntu"\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\nID=ubuntu\nID_LIKE=debian\n'
+                'PRETTY_NAME="Ubuntu 24.04.1 LTS"\nUBUNTU_CODENAME=noble\n'
+            ),
             ("ubuntu", "24.04", "noble", ["debian"], "noble"),
         ),
         (
-            'NAME="Linux Mint"\nID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="21.3"\n'
-            "VERSION_CODENAME=virginia\nUBUNTU_CODENAME=jammy\n",
+            (
+                'NAME="Linux Mint"\nID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="21.3"\n'
+                "VERSION_CODENAME=virginia\nUBUNTU_CODENAME=jammy\n"
+            ),
             ("linuxmint", "21.3", "virginia", ["ubuntu", "debian"], "jammy"),
         ),
         (
-            'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n'
-            'PLATFORM_ID="platform:el9"\n',
+            (
+                'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n'
+                'PLATFORM_ID="platform:el9"\n'
+            ),
             ("rocky", "9.4", None, ["rhel", "centos", "fedora"], None),
         ),
         ("PRETTY_NAME='Debian GNU/Linux trixie/sid'\nID=debian\n", ("debian", None, None, [], None)),
@@ -111,7 +118,7 @@ def test_a_python_without_its_library_is_seen(tmp_path: object) -> None:
     assert "shutil" in python.missing_modules(str(tmp_path))
 
 
-def test_the_clock_is_true_false_or_unknown_with_a_reason(host, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_clock_is_true_false_or_unknown_with_a_reason(host: Any, monkeypatch: Any) -> None:
     for state, expected in ((0, (True, None)), (5, (False, None)), (None, (None, "not_supported"))):
         monkeypatch.setattr(clock, "_adjtimex", lambda state=state: state)
         assert clock.synchronized(host) == expected
@@ -146,7 +153,7 @@ def test_disks_are_listed_once_and_without_pseudo_file_systems() -> None:
     assert points == ["/", "/data", "/home", "/mnt/with space"]
 
 
-def test_a_network_file_system_is_never_asked_for_its_size(host, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_network_file_system_is_never_asked_for_its_size(host: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(disks.os, "statvfs", lambda path: pytest.fail("asked " + path))
     sizes = disks._sizes(host, "/home", "nfs4")
     assert sizes["free_bytes"] is None
@@ -232,7 +239,7 @@ def test_where_units_have_their_cgroups(text: str, expected: str | None) -> None
     assert services.system_slice(text) == expected
 
 
-def test_an_active_unit_has_a_cgroup(host) -> None:  # type: ignore[no-untyped-def]
+def test_an_active_unit_has_a_cgroup(host: Any) -> None:
     host.write("/sys/fs/cgroup/system.slice/k3s-agent.service/cgroup.procs", "12\n")
     found = services.activity(host, "/system.slice", services.KUBELET_UNITS, services.KUBELET_COMMANDS)
     assert found == {"active": True, "evidence": "unit k3s-agent.service is active"}
@@ -242,7 +249,7 @@ def test_an_active_unit_has_a_cgroup(host) -> None:  # type: ignore[no-untyped-d
     }
 
 
-def test_without_systemd_processes_are_looked_through(host) -> None:  # type: ignore[no-untyped-def]
+def test_without_systemd_processes_are_looked_through(host: Any) -> None:
     host.write("/proc/1/comm", "tini\n")
     host.write("/proc/812/comm", "slurmd\n")
     found = services.activity(host, None, services.SLURMD_UNITS, services.SLURMD_COMMANDS)
@@ -250,7 +257,7 @@ def test_without_systemd_processes_are_looked_through(host) -> None:  # type: ig
 
 
 def test_only_graphical_sessions_that_stay_are_listed() -> None:
-    text = "# This is private data. Do not parse.\nUID=1000\nUSER=anna\nACTIVE=1\nSTATE=%s\nTYPE=%s\nCLASS=user\n"
+    text = "# Private.\nUID=1000\nUSER=anna\nACTIVE=1\nSTATE=%s\nTYPE=%s\nCLASS=user\n"
     assert sessions.session("2", text % ("active", "wayland")) == {
         "id": "2",
         "user": "anna",
@@ -323,7 +330,7 @@ def test_cdi_is_off_for_engines_that_do_not_name_directories() -> None:
     assert new["image_store_dir"] == "/var/lib/containerd"
 
 
-def test_podman_in_disguise_is_seen_in_its_wrapper(host) -> None:  # type: ignore[no-untyped-def]
+def test_podman_in_disguise_is_seen_in_its_wrapper(host: Any) -> None:
     assert not engine.is_podman(host, {})
     host.write("/usr/bin/docker", '#!/bin/sh\nexec /usr/bin/podman "$@"\n')
     assert engine.is_podman(host, {})
@@ -333,7 +340,7 @@ def test_podman_in_disguise_is_seen_in_its_wrapper(host) -> None:  # type: ignor
 # --- packages
 
 
-def test_what_wants_a_reboot(host) -> None:  # type: ignore[no-untyped-def]
+def test_what_wants_a_reboot(host: Any) -> None:
     assert packages.reboot_required(host) == {"required": False, "packages": []}
     host.write("/run/reboot-required", "*** System restart required ***\n")
     host.write("/run/reboot-required.pkgs", "linux-base\nlibc6\nlinux-base\n")

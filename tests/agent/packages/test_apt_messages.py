@@ -168,7 +168,9 @@ def test_details_of_errors() -> None:
 
 
 def test_a_refresh_that_exits_well_can_have_failed() -> None:
-    assert apt_messages.refresh_problem("Hit:1 http://x bookworm InRelease\nReading package lists...\n") is None
+    assert (
+        apt_messages.refresh_problem("Hit:1 http://x bookworm InRelease\nReading package lists...\n") is None
+    )
     strange = "Err:3 http://x bookworm InRelease\n  something new\n"
     assert apt_messages.refresh_problem(strange)["reason"] == "refresh_failed"  # type: ignore[index]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from typing import Any
 
 from fleet.agent.facts import packages
 from fleet.agent.facts.packages import Dpkg
@@ -56,7 +57,7 @@ Version: 2.11
 """
 
 
-def test_states_are_told_apart(host) -> None:  # type: ignore[no-untyped-def]
+def test_states_are_told_apart(host: Any) -> None:
     host.write("/var/lib/dpkg/status", STATUS)
     dpkg = Dpkg(host.root)
     assert dpkg.installed("libc6") == "2.36-9"
@@ -77,7 +78,7 @@ def test_states_are_told_apart(host) -> None:  # type: ignore[no-untyped-def]
     ]
 
 
-def test_an_architecture_can_be_named(host) -> None:  # type: ignore[no-untyped-def]
+def test_an_architecture_can_be_named(host: Any) -> None:
     host.write("/var/lib/dpkg/status", STATUS)
     dpkg = Dpkg(host.root)
     assert dpkg.get("libc6:i386").version == "2.36-8"  # type: ignore[union-attr]
@@ -85,7 +86,7 @@ def test_an_architecture_can_be_named(host) -> None:  # type: ignore[no-untyped-
     assert dpkg.get("libc6:any").architecture == "amd64"  # type: ignore[union-attr]
 
 
-def test_a_changed_file_is_read_again(host) -> None:  # type: ignore[no-untyped-def]
+def test_a_changed_file_is_read_again(host: Any) -> None:
     path = host.write("/var/lib/dpkg/status", STATUS)
     dpkg = Dpkg(host.root)
     assert dpkg.installed("libc6") == "2.36-9"
@@ -95,7 +96,7 @@ def test_a_changed_file_is_read_again(host) -> None:  # type: ignore[no-untyped-
     assert dpkg.installed("libc6") == "2.36-10"
 
 
-def test_what_dpkg_left_in_updates_counts(host) -> None:  # type: ignore[no-untyped-def]
+def test_what_dpkg_left_in_updates_counts(host: Any) -> None:
     host.write("/var/lib/dpkg/status", STATUS)
     newer = "Package: libc6\nStatus: install ok unpacked\nArchitecture: amd64\nVersion: 2.37\n"
     host.write("/var/lib/dpkg/updates/0001", newer)
@@ -105,13 +106,13 @@ def test_what_dpkg_left_in_updates_counts(host) -> None:  # type: ignore[no-unty
     assert "libc6" in {state.name for state in dpkg.unusual()}
 
 
-def test_a_host_without_dpkg_has_no_packages(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_host_without_dpkg_has_no_packages(tmp_path: Any) -> None:
     dpkg = Dpkg(str(tmp_path))
     assert dpkg.get("libc6") is None
     assert dpkg.unusual() == []
 
 
-def test_the_holder_of_a_lock_is_named_without_taking_it(host) -> None:  # type: ignore[no-untyped-def]
+def test_the_holder_of_a_lock_is_named_without_taking_it(host: Any) -> None:
     path = host.write("/var/lib/dpkg/lock-frontend", "")
     assert packages.lock_holder(host) is None
     ready, done = os.pipe(), os.pipe()
@@ -138,7 +139,7 @@ def test_the_holder_of_a_lock_is_named_without_taking_it(host) -> None:  # type:
         os.close(descriptor)
 
 
-def test_the_age_of_the_lists(host) -> None:  # type: ignore[no-untyped-def]
+def test_the_age_of_the_lists(host: Any) -> None:
     now = time.time()
     host.write("/var/lib/apt/lists/partial/x", "")
     for name in ("lists", "lists/partial"):

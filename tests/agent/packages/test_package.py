@@ -78,14 +78,28 @@ def test_installing_an_exact_version(host: Any, report: Any) -> None:
         return Result(0, "Unpacking runc (1.1) ...\nSetting up runc (1.1) ...\n")
 
     host.on("apt-cache", "policy", answer=policy("runc", "1.2", "1.1"))
-    host.on("apt-get", "-s", answer=Result(0, "Inst runc (1.1 Debian [amd64])\nConf runc (1.1 Debian [amd64])\n"))
+    host.on(
+        "apt-get", "-s", answer=Result(0, "Inst runc (1.1 Debian [amd64])\nConf runc (1.1 Debian [amd64])\n")
+    )
     host.on("apt-get", "-y", answer=install)
     host.on("dpkg", "--set-selections", answer=OK)
     apply(host, report, names=[{"name": "runc", "version": "1.1"}], state="present", hold=True)
-    assert host.ran[2] == (
-        "apt-get -y -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confdef"
-        " -o Dpkg::Options::=--force-confold --no-install-recommends install -- runc=1.1"
-    ).split(" ")
+    assert host.ran[2] == [
+        "apt-get",
+        "-y",
+        "-o",
+        "Dpkg::Use-Pty=0",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+        "-o",
+        "Dpkg::Options::=--force-confdef",
+        "-o",
+        "Dpkg::Options::=--force-confold",
+        "--no-install-recommends",
+        "install",
+        "--",
+        "runc=1.1",
+    ]
     assert host.environments[2] == {
         "DEBIAN_FRONTEND": "noninteractive",
         "NEEDRESTART_MODE": "l",
