@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, StepFailed, difference, expect, last_words
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, List, Optional, Sequence, Union
+
     from fleet.agent.host import Host
 
 READ_LIMIT = 16 * 1024 * 1024  # a larger file is never read whole; it differs from anything fleet writes

@@ -9,20 +9,21 @@ in which that step never ran.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
-
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
     from fleet.agent.host import Host
     from fleet.agent.process import Result
-else:
+
+    Difference = Dict[str, Any]  # {"path": what differs, "before": value, "after": value}
+else:  # the typing module costs start-up time
     Protocol = object
+    Difference = dict
 
 MASK = "********"
-Difference = Dict[str, Any]  # {"path": what differs, "before": value, "after": value}
 
 
 class StepFailed(Exception):
@@ -186,10 +187,11 @@ class Resource:
         """What the check pass says instead of ok or would_change, or None.
 
         Asked of every step whose state could be read. ``provided`` is what earlier steps that would
-        change bring: a step that brings one of these too may find another world when its turn comes.
-        Without this a check would promise "ok" for the service whose configuration is about to change.
+        change bring. What follows from :meth:`provides` and :meth:`requires` alone is judged by
+        :mod:`fleet.agent.forecast`; this is for what only the kind knows, such as a guard command that
+        may see another world when its turn comes.
         """
-        return KNOWN_AFTER_APPLY if self.provides(args).common(provided) else None
+        return None
 
     def looks_at(self, args: Json) -> Provides:
         """What :meth:`read` will ask of the host; give it to :meth:`Host.expect` for all steps first,

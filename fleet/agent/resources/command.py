@@ -7,7 +7,6 @@ interrupted is run again only if guards make that safe or ``repeatable`` says so
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, Json
 from fleet.agent.resources.base import (
@@ -21,7 +20,10 @@ from fleet.agent.resources.base import (
     is_secret,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 GUARD_DEADLINE_S = 60.0
@@ -85,7 +87,7 @@ class Command(Resource):
         return Provides(files=[args[name] for name in ("creates", "removes") if args.get(name)])
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """A guard that is a command may see another world once earlier steps have changed it."""
+        """A guard may see another world once earlier steps have changed it."""
         if args.get("changed_when") == "never":
             return OK
         if provided and (args.get("unless") is not None or args.get("only_if") is not None):

@@ -6,7 +6,6 @@ The writing itself is :mod:`fleet.agent.files`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent import files
 from fleet.agent.protocol import Json
@@ -21,7 +20,10 @@ from fleet.agent.resources.base import (
     would_change_if,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 SECRET_MODE = 0o600  # of a new file with secret contents, when the task names none

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Pattern
-
 from fleet.agent import files
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import Difference, Reporter, StepFailed, difference, is_secret
 from fleet.agent.resources.file import SECRET_MODE, File
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, List, Optional, Pattern
+
     from fleet.agent.host import Host
 
 
@@ -145,7 +146,8 @@ def _is_it(one: str, line: Optional[str], match: Optional[Pattern[str]]) -> bool
 
 
 def _joined(lines: List[str], open_end: bool) -> str:
-    return "\n".join(lines) + ("" if open_end or not lines else "\n")
+    """The lines as text. ``open_end``: without a last line break, unless the last line is empty."""
+    return "\n".join(lines) + ("" if not lines or (open_end and lines[-1]) else "\n")
 
 
 def _pattern(text: Optional[str], name: str) -> Optional[Pattern[str]]:

@@ -5,10 +5,8 @@ The running unit reflects its file: changing the contents restarts it (see :mod:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
-
 from fleet.agent import files
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
+from fleet.agent.protocol import Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -21,7 +19,10 @@ from fleet.agent.resources.base import (
 from fleet.agent.resources.service import RESOURCE as SERVICE
 from fleet.agent.resources.service import systemctl, unit_name, unit_state
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 FOLDER = "/etc/systemd/system"
@@ -85,10 +86,6 @@ class SystemdUnit(Resource):
     def looks_at(self, args: Json) -> Provides:
         """The unit."""
         return Provides(units=[unit_name(args["name"])])
-
-    def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """An earlier step changes the same unit, or a program it would start is yet to come."""
-        return KNOWN_AFTER_APPLY if self.provides(args).common(provided) else None
 
 
 def _path(name: str) -> str:
