@@ -6,15 +6,18 @@ Network file systems are listed but never asked for their size: a dead NFS serve
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from fleet.agent.facts import engine, read_text, reason_of
 
-if TYPE_CHECKING:
-    from fleet.agent.host import Host
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Tuple
 
-Json = Dict[str, Any]
-Mount = Tuple[str, str, str]  # mount point, device, file system
+    from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
+
+    Mount = Tuple[str, str, str]  # mount point, device, file system
+
 
 KEYS = ("disks", "paths")
 
@@ -77,7 +80,7 @@ def shown(mounts: List[Mount]) -> List[Mount]:
     return kept
 
 
-def _sizes(host: "Host", point: str, file_system: str) -> Json:
+def _sizes(host: Host, point: str, file_system: str) -> Json:
     keys = ("size_bytes", "free_bytes", "free_inodes")
     if is_remote(file_system):
         reason = "not_collected"
@@ -101,7 +104,7 @@ def _sizes(host: "Host", point: str, file_system: str) -> Json:
     return nothing
 
 
-def describe(host: "Host", path: str) -> Json:
+def describe(host: Host, path: str) -> Json:
     """{"path", "mount", "file_system", "free_bytes"} of what holds, or would hold, ``path``."""
     real = os.path.realpath(path) if host.root == "/" else path
     point, _, file_system = mount_of(real, parse_mounts(read_text(host, "/proc/self/mounts")))
@@ -112,7 +115,7 @@ def describe(host: "Host", path: str) -> Json:
     return part
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``disks`` and ``paths`` parts."""
     mounts = parse_mounts(read_text(host, "/proc/self/mounts"))
     # Containers have single files mounted, such as /etc/hosts.
