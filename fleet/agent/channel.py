@@ -32,8 +32,14 @@ class Channel:
     """Messages from file descriptor ``source`` and to ``sink``."""
 
     def __init__(
-        self, source: int, sink: int, *, beat_s: float = BEAT_SECONDS, silence_s: float = SILENCE_SECONDS
-    ):
+        self,
+        source: int,
+        sink: int,
+        *,
+        beat_s: float = BEAT_SECONDS,
+        silence_s: float = SILENCE_SECONDS,
+        last_words_s: float = LAST_WORDS_S,
+    ) -> None:
         import queue
         import threading
 

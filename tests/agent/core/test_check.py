@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tests.agent.core.harness import plan, step
 
 
 class Cell(Resource):
-    """``{"name", "value"}`` in a dictionary; ``needs`` must be there to be read; ``reflects`` as services do."""
+    """``{"name", "value"}`` in a dictionary; ``needs`` must be there; ``reflects`` as services do."""
 
     kind = "cell"
 
@@ -112,8 +111,8 @@ class Setting:
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    yield Setting(tmp_path, {})
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path, {})
 
 
 def cell(step_id: str, value: str = "new", *, of: str | None = None, **fields: Any) -> Any:

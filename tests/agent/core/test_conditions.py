@@ -48,7 +48,17 @@ def test_answers(condition: Any, answer: bool | None) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    [None, [], {}, {"changed": 1}, {"and": []}, {"all": {}}, {"not": []}, {"changed": "a", "not": {}}, {"any": [3]}],
+    [
+        None,
+        [],
+        {},
+        {"changed": 1},
+        {"and": []},
+        {"all": {}},
+        {"not": []},
+        {"changed": "a", "not": {}},
+        {"any": [3]},
+    ],
 )
 def test_what_is_not_a_condition_is_refused(condition: Any) -> None:
     with pytest.raises(BadCondition):

@@ -158,6 +158,8 @@ def test_the_durable_kinds_are_synced_before_append_returns(
         assert len(synced) == expected, kind
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"seq":1}', b'{"crc":1,"seq":1}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b"{}", b'{"seq":1}', b'{"crc":1,"seq":1}', b"\xff", b"[" * 100_000]
+)
 def test_nonsense_is_no_record(line: bytes) -> None:
     assert decode_record(line) is None

@@ -131,7 +131,11 @@ def test_the_journal_can_be_read_whole(host: FakeHost) -> None:
     assert [record["kind"] for record in answer["records"]] == ["begin", "intent", "result", "end"]
     assert answer["plan"] == wanted
     assert answer["live"] is False
-    assert host.session().request("journal", run="nothing-here") == {"records": [], "plan": None, "live": False}
+    assert host.session().request("journal", run="nothing-here") == {
+        "records": [],
+        "plan": None,
+        "live": False,
+    }
 
 
 def test_exec_streams_output_and_gives_the_exit_code(host: FakeHost) -> None:
@@ -139,7 +143,7 @@ def test_exec_streams_output_and_gives_the_exit_code(host: FakeHost) -> None:
     script = "cat; echo to stderr >&2; exit 3"
     answer = session.request("exec", shell=script, stdin="from stdin\n", deadline_s=20)
     assert answer == {"exit_code": 3, "signal": None, "timed_out": False}
-    texts = {stream: "" for stream in ("stdout", "stderr")}
+    texts = dict.fromkeys(("stdout", "stderr"), "")
     for output in session.outputs:
         texts[output["stream"]] += output["text"]
     assert texts == {"stdout": "from stdin\n", "stderr": "to stderr\n"}
@@ -167,7 +171,11 @@ def test_exec_as_nobody(host: FakeHost) -> None:
         ({"type": "request", "id": 1, "method": "check", "params": []}, "bad_request", "params"),
         ({"type": "request", "id": 1, "method": "check", "params": {}}, "bad_request", "a plan is an object"),
         ({"type": "record", "id": 1}, "bad_request", "not a record"),
-        ({"type": "request", "id": 1, "method": "attach", "params": {"run": "../x"}}, "bad_request", "id of a run"),
+        (
+            {"type": "request", "id": 1, "method": "attach", "params": {"run": "../x"}},
+            "bad_request",
+            "id of a run",
+        ),
         ({"type": "request", "id": 1, "method": "query", "params": {"queries": 3}}, "bad_request", "queries"),
         ({"type": "request", "id": 1, "method": "exec", "params": {}}, "bad_request", "argv"),
     ],
@@ -185,7 +193,9 @@ def test_a_bad_request_gets_an_error_and_the_session_goes_on(
     assert session.request("journal", run="x")["live"] is False
 
 
-@pytest.mark.parametrize("line", [b"garbage\n", b"[1]\n", b'{"id":1}\n', b"[" * 100_000 + b"\n", b"\xff\xfe\n"])
+@pytest.mark.parametrize(
+    "line", [b"garbage\n", b"[1]\n", b'{"id":1}\n', b"[" * 100_000 + b"\n", b"\xff\xfe\n"]
+)
 def test_what_is_not_the_protocol_is_refused_and_ends_the_session(host: FakeHost, line: bytes) -> None:
     session = host.session()
     session.send_raw(line)
