@@ -156,6 +156,7 @@ def test_a_durable_write_that_fails_leaves_the_old_bytes(paths: Paths, tmp_path:
     with pytest.raises(TypeError):
         write_durably(str(target), "text")  # type: ignore[arg-type]
     assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_the_unit_leaves_the_workers_children_alone_and_carries_no_secret() -> None:
