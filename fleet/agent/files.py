@@ -107,7 +107,9 @@ def changed_at(host: Host, path: str) -> Optional[List[int]]:
     signature = [max(found.st_mtime_ns, found.st_ctime_ns), found.st_ino, found.st_size]
     if stat.S_ISDIR(found.st_mode):
         for name in sorted(os.listdir(real)):
-            entry = os.lstat(os.path.join(real, name))
+            entry = _stat_or_none(os.path.join(real, name))
+            if entry is None:
+                continue  # a dangling link, or gone while we looked
             signature[0] = max(signature[0], entry.st_mtime_ns, entry.st_ctime_ns)
     return signature
 

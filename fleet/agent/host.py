@@ -101,12 +101,14 @@ class Host:
         cwd: Optional[str] = None,
         on_output: Optional[OnOutput] = None,
         interrupt: Optional[str] = None,
+        cancellable: bool = True,
     ) -> Result:
         """Run a command and wait for it; see :func:`fleet.agent.process.run` for how it is ended.
 
         ``stdin`` is a text or a secret; without it the command reads /dev/null. ``deadline_s`` counts
         from now and is cut to what is left of the step. A command that cannot be started is StepFailed;
-        one that ends badly is not (see :func:`fleet.agent.resources.base.expect`).
+        one that ends badly is not (see :func:`fleet.agent.resources.base.expect`). ``cancellable=False``
+        is for putting things in order after a cancel.
         """
         from fleet.agent import process
 
@@ -128,7 +130,7 @@ class Host:
                 cwd=self.path(cwd or "/"),
                 on_output=on_output,
                 interrupt=interrupt,
-                cancelled=self.cancelled,
+                cancelled=self.cancelled if cancellable else None,
                 output_path=output,
             )
         except OSError as error:

@@ -124,6 +124,10 @@ class HostLocked(HostError):
         self.run = run
 
 
+class HostInterrupted(HostError):
+    """A command that may not be repeated was running when its worker died: the operator must look."""
+
+
 class HostPending(HostError):
     """The host waits for the operator's leave; ``remedy`` holds the command that goes on."""
 

@@ -38,14 +38,11 @@ class JsonFile(File):
         """One difference per key, by its dotted path."""
         wanted = merged(state["document"], state["merge"], args.get("remove") or ())
         secret = _secret_paths(args.get("merge") or {}, ())
-        found = [
-            difference(
-                _dotted(path),
-                MASK if path in secret and before is not _ABSENT else _shown(before),
-                MASK if path in secret else _shown(after),
-            )
-            for path, before, after in changes(state["document"], wanted, ())
-        ]
+        found = []
+        for path, before, after in changes(state["document"], wanted, ()):
+            masked = any(path == one[: len(path)] or one == path[: len(one)] for one in secret)
+            shown = [MASK if masked and value is not _ABSENT else _shown(value) for value in (before, after)]
+            found.append(difference(_dotted(path), *shown))
         if not state["exists"]:
             nothing_to_do = not wanted and not args.get("merge") and args.get("remove")
             return [] if nothing_to_do else [difference("state", "absent", "present"), *found]

@@ -1,0 +1,224 @@
+"""Questions answered before a plan is made: pure reads with arguments (docs/protocol.md, ``query``).
+
+``package_versions`` asks a *private* apt root made under the runtime directory: repositories that are not
+configured yet can be asked what they offer, and nothing of the host's own apt changes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from fleet.agent.protocol import Json
+from fleet.agent.resources.base import Silent, StepFailed
+
+if TYPE_CHECKING:
+    from fleet.agent.host import Host
+
+CONTENT_LIMIT = 1 << 20
+HASH_LIMIT = 256 << 20
+
+
+def answer(host: "Host", queries: List[Json]) -> Dict[str, Json]:
+    """query id -> {"ok": true, "value"} or {"ok": false, "error"}; one failure does not spoil the others."""
+    answers: Dict[str, Json] = {}
+    for query in queries:
+        try:
+            answers[query["id"]] = {"ok": True, "value": _answer(host, query)}
+        except StepFailed as error:
+            failure: Json = {"ok": False, "error": error.what}
+            if error.remedy:
+                failure["remedy"] = error.remedy
+            answers[query["id"]] = failure
+        except OSError as error:
+            answers[query["id"]] = {"ok": False, "error": str(error)}
+    return answers
+
+
+def _answer(host: "Host", query: Json) -> Any:
+    kind = query["kind"]
+    if kind == "package_versions":
+        return package_versions(host, query["names"], query.get("repositories") or [])
+    if kind == "path":
+        return path(host, query["path"])
+    if kind == "file_content":
+        return file_content(host, query["path"], int(query.get("limit") or CONTENT_LIMIT))
+    if kind == "registry_digest":
+        return registry_digest(host, query)
+    raise StepFailed("unknown kind of query %r" % kind, "use a controller of this agent's version")
+
+
+# --- files
+
+
+def path(host: "Host", name: str) -> Json:
+    """{"exists", "kind", "mode", "owner", "group", "size", "sha256"}; sha256 of regular files to 256 MiB."""
+    import stat
+
+    real = host.path(name)
+    try:
+        status = os.lstat(real)
+    except (FileNotFoundError, NotADirectoryError):
+        nothing = dict.fromkeys(("kind", "mode", "owner", "group", "size", "sha256"))
+        return dict(nothing, exists=False)
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
+    kind = next((word for test, word in kinds if test(status.st_mode)), "other")
+    return {
+        "exists": True,
+        "kind": kind,
+        "mode": "%04o" % stat.S_IMODE(status.st_mode),
+        "owner": host.user_name(status.st_uid),
+        "group": host.group_name(status.st_gid),
+        "size": status.st_size,
+        "sha256": _sha256(real) if kind == "file" and status.st_size <= HASH_LIMIT else None,
+    }
+
+
+def _sha256(real: str) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open(real, "rb") as stream:
+        while True:
+            piece = stream.read(1 << 20)
+            if not piece:
+                return digest.hexdigest()
+            digest.update(piece)
+
+
+def file_content(host: "Host", name: str, limit: int) -> Json:
+    """{"exists", "content", "truncated"}; undecodable bytes come as surrogate escapes."""
+    try:
+        with open(host.path(name), "rb") as stream:
+            data = stream.read(limit + 1)
+    except FileNotFoundError:
+        return {"exists": False, "content": None, "truncated": False}
+    text = data[:limit].decode("utf-8", "surrogateescape")
+    return {"exists": True, "content": text, "truncated": len(data) > limit}
+
+
+# --- registries
+
+
+def registry_digest(host: "Host", query: Json) -> Json:
+    """{"digest"} that the registry has for a reference, asked through the engine; null with a reason when
+    there is no engine to ask. The engine's own trust is used, so ``ca`` must be in /etc/docker/certs.d."""
+    from fleet.agent.engine import EngineError, EngineUnavailable
+    from fleet.agent.resources.image import credentials, pull_failure
+
+    try:
+        found = host.docker.distribution(query["reference"], credentials(host, query))
+    except EngineUnavailable as error:
+        return {"digest": None, "digest_reason": "not_supported", "message": error.message}
+    except EngineError as error:
+        raise pull_failure(error, host, query) from None
+    return {"digest": (found.get("Descriptor") or {}).get("digest")}
+
+
+# --- packages
+
+
+def package_versions(host: "Host", names: List[str], repositories: List[Json]) -> Dict[str, List[str]]:
+    """name -> versions offered, newest first; [] for a name that nobody offers.
+
+    With ``repositories`` (arguments of ``apt_repository``) only those are asked; without, the host's own
+    sources: its lists as they are when at most a day old, else refreshed privately.
+    """
+    from fleet.agent.facts import packages as facts
+
+    manager = facts.manager_of(host)
+    if manager != "apt":
+        raise StepFailed(
+            "the versions that a repository offers can only be asked of apt, and this host has %s"
+            % (manager or "no package manager"),
+            "leave the version open, or use a Debian or Ubuntu host",
+        )
+    if not repositories:
+        import time
+
+        age = facts.lists_age_s(host, time.time())
+        if age is not None and age <= 24 * 3600:
+            return _versions(host, names, [])
+    with PrivateApt(host) as private:
+        private.configure(repositories)
+        private.refresh()
+        return _versions(host, names, private.options())
+
+
+def _versions(host: "Host", names: List[str], options: List[str]) -> Dict[str, List[str]]:
+    from fleet.agent.package_manager import apt_messages, dpkg_version
+
+    result = host.run(["apt-cache", *options, "madison", "--", *names], deadline_s=120.0)
+    problem = apt_messages.explain(result.stderr)
+    if problem is not None and problem["reason"] in ("signed_by_conflict", "malformed_source"):
+        raise StepFailed(problem["what"], problem["remedy"], result)
+    found = apt_messages.parse_madison(result.stdout)
+    return {name: dpkg_version.sort_newest_first(found.get(name, [])) for name in names}
+
+
+class PrivateApt:
+    """An apt root of our own: sources, keys, lists and caches in one directory that is removed at the end.
+
+    The host's preferences, proxies and credentials (auth.conf.d) still apply; its dpkg status is only read.
+    """
+
+    def __init__(self, host: "Host") -> None:
+        self._host = host
+        self._directory = ""
+        self._own_sources = False
+
+    def __enter__(self) -> "PrivateApt":
+        import tempfile
+
+        os.makedirs(self._host.runtime_dir, mode=0o700, exist_ok=True)
+        # Under /run, but readable for apt's own user _apt, which downloads; the runtime directory is 0700,
+        # so apt is told to stay root here.
+        self._directory = tempfile.mkdtemp(prefix="apt-", dir=self._host.runtime_dir)
+        for name in ("sources", "keys", "lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(self._directory, name))
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        import shutil
+
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def configure(self, repositories: List[Json]) -> None:
+        """Write the sources; without any, the host's own are used."""
+        from fleet.agent.package_manager import apt_sources
+        from fleet.agent.resources import apt_repository
+
+        for repository in repositories:
+            signed_by = None
+            if repository.get("key"):
+                key = repository["key"]
+                text = str(self._host.secret(key["content"]))
+                content, ending = apt_repository.checked_key(text, key.get("fingerprint"), repository)
+                signed_by = os.path.join(self._directory, "keys", "%s.%s" % (repository["name"], ending))
+                with open(signed_by, "wb") as stream:
+                    stream.write(content)
+            source = os.path.join(self._directory, "sources", repository["name"] + ".sources")
+            resolved = dict(repository, uris=[self._host.secret(uri) for uri in repository["uris"]])
+            with open(source, "w", encoding="utf-8") as text_stream:
+                text_stream.write(apt_sources.render(resolved, signed_by))
+        self._own_sources = bool(repositories)
+
+    def options(self) -> List[str]:
+        """The options that turn any apt command to this root."""
+        settings = {
+            "Dir::State::Lists": os.path.join(self._directory, "lists"),
+            "Dir::Cache": os.path.join(self._directory, "cache"),
+            "APT::Sandbox::User": "root",
+        }
+        if self._own_sources:
+            settings["Dir::Etc::sourcelist"] = "/dev/null"
+            settings["Dir::Etc::sourceparts"] = os.path.join(self._directory, "sources")
+        return [word for name in settings for word in ("-o", "%s=%s" % (name, settings[name]))]
+
+    def refresh(self) -> None:
+        from fleet.agent.package_manager.apt import Apt
+
+        # Hooks of the host (packagekit, command-not-found …) have no business with this root.
+        quiet = ["APT::Update::Post-Invoke-Success::=", "APT::Update::Post-Invoke::="]
+        words = [word for setting in quiet for word in ("-o", setting)]
+        Apt(self._host).refresh([*self.options(), *words], Silent(), wait=False)

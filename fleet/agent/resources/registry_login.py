@@ -1,0 +1,139 @@
+"""``registry_login``: credentials for a registry, verified; stored on the host only with ``persist``.
+
+Without ``persist`` the step has no state of its own: nothing is stored, its check always says ok and
+contacts nobody; the credentials are verified by the pull that uses them (``auth`` of ``image``). With
+``persist`` the entry in root's ``.docker/config.json`` is compared without any network; when it differs,
+the credentials are verified through the engine before they are written.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import TYPE_CHECKING, List, Optional
+
+from fleet.agent.engine import EngineError, EngineUnavailable
+from fleet.agent.protocol import Json
+from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference
+
+if TYPE_CHECKING:
+    from fleet.agent.host import Host
+    from fleet.agent.resources.base import Reporter
+
+CONFIG = "/root/.docker/config.json"
+DOCKER_HUB = "https://index.docker.io/v1/"
+
+
+class RegistryLogin(Resource):
+    """See the module. ``args``: CONTRACT §2."""
+
+    kind = "registry_login"
+
+    def read(self, host: "Host", args: Json) -> Json:
+        """{"stored": an entry exists, "matches": it is the wanted one, "mode": of the file or None}."""
+        if not args.get("persist"):
+            return {"stored": False, "matches": True, "mode": None}
+        config, mode = _load(host.path(CONFIG))
+        entry = (config.get("auths") or {}).get(entry_name(args["registry"]))
+        matches = isinstance(entry, dict) and entry.get("auth") == _encoded(host, args)
+        return {"stored": bool(entry), "matches": matches, "mode": mode}
+
+    def diff(self, state: Json, args: Json) -> List[Difference]:
+        if not args.get("persist"):
+            return []
+        if not state["matches"]:
+            before = MASK if state["stored"] else None
+            return [difference("%s %s" % (CONFIG, args["registry"]), before, MASK)]
+        if state["mode"] != "0600":
+            return [difference("%s mode" % CONFIG, state["mode"], "0600")]
+        return []
+
+    def apply(
+        self, host: "Host", args: Json, differences: List[Difference], report: "Reporter"
+    ) -> Optional[Json]:
+        if not self.read(host, args)["matches"]:
+            verify(host, args, report)
+        path = host.path(CONFIG)
+        config, _ = _load(path)
+        for key in ("credsStore", "credHelpers"):
+            helper = config.get(key)
+            if isinstance(helper, str) or (isinstance(helper, dict) and args["registry"] in helper):
+                raise StepFailed(
+                    "%s hands credentials to a helper (%s), so an entry in it would not be used"
+                    % (CONFIG, key),
+                    "log in by hand on the host (docker login %s), or drop persist" % args["registry"],
+                )
+        config.setdefault("auths", {})[entry_name(args["registry"])] = {"auth": _encoded(host, args)}
+        _store(path, config)
+        return None
+
+    def requires(self, args: Json) -> Provides:
+        return Provides(engine=True) if args.get("persist") else Provides()
+
+
+def verify(host: "Host", args: Json, report: "Reporter") -> None:
+    """Ask the registry, through the engine, whether it takes the credentials; StepFailed when not."""
+    registry = args["registry"]
+    report.progress("checking the credentials for %s" % registry)
+    auth = {"username": host.secret(args["username"]), "password": host.secret(args["password"])}
+    try:
+        host.docker.authenticate(entry_name(registry), auth)
+    except EngineUnavailable as error:
+        from fleet.agent.resources.image import engine_failure
+
+        raise engine_failure(error, "cannot check the credentials for %s" % registry) from None
+    except EngineError as error:
+        if error.status == 401 or "unauthorized" in error.message.lower():
+            raise StepFailed(
+                "%s does not take these credentials" % registry, "check username and password (or token)"
+            ) from None
+        from fleet.agent.resources.image import pull_failure
+
+        failure = pull_failure(error, host, {"reference": registry + "/login-check"})
+        raise StepFailed(
+            "cannot check the credentials for %s: %s" % (registry, error.message), failure.remedy
+        ) from None
+
+
+def entry_name(registry: str) -> str:
+    """The name docker gives a registry in its configuration."""
+    return DOCKER_HUB if registry in ("docker.io", "index.docker.io", "") else registry
+
+
+def _encoded(host: "Host", args: Json) -> str:
+    text = "%s:%s" % (host.secret(args["username"]), host.secret(args["password"]))
+    return base64.b64encode(text.encode("utf-8")).decode("ascii")
+
+
+def _load(path: str) -> "tuple[Json, Optional[str]]":
+    """(the parsed file or {}, its mode or None). A file that does not parse is refused, not replaced."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            text = stream.read()
+            mode = "%04o" % (os.fstat(stream.fileno()).st_mode & 0o7777)
+    except FileNotFoundError:
+        return {}, None
+    try:
+        config = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise StepFailed("%s is not valid JSON: %s" % (path, error), "mend or remove that file") from None
+    if not isinstance(config, dict):
+        raise StepFailed("%s does not hold a JSON object" % path, "mend or remove that file")
+    return config, mode
+
+
+def _store(path: str, config: Json) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    temporary = path + ".fleet-new"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), 0o600)
+        json.dump(config, stream, indent="\t")
+        stream.write("\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+
+
+RESOURCE = RegistryLogin()

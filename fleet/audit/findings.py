@@ -1,0 +1,51 @@
+"""A finding: what a rule saw, what would be right, where that limit comes from, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Severity(Enum):
+    """How bad: an error stops the host; a warning is shown; information is kept in the report."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing a rule found.
+
+    ``observed`` and ``limit`` are values as messages show them (None: could not be read, or has no limit).
+    ``needs_leave`` marks findings that ``--disrupt`` overrules; ``blocks`` those that stop the host.
+    """
+
+    id: str
+    severity: Severity
+    what: str
+    observed: Any
+    limit: Any
+    limit_source: str
+    remedy: str
+    needs_leave: bool = False
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the host may not be touched because of this."""
+        return self.severity is Severity.ERROR
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as events and reports carry it."""
+        return {
+            "id": self.id,
+            "severity": self.severity.value,
+            "what": self.what,
+            "observed": self.observed,
+            "limit": self.limit,
+            "limit_source": self.limit_source,
+            "remedy": self.remedy,
+            "needs_leave": self.needs_leave,
+        }

@@ -1,0 +1,72 @@
+"""What is known of Docker Engine: packages per distribution, what a reload changes, address pools.
+
+Data with sources in ``data/docker.yaml``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.catalogue.data_files import data, within
+
+
+@dataclass(frozen=True)
+class EnginePackages:
+    """Packages of one engine: ``engine`` are held, ``versioned`` carry the pinned version, ``support`` do not.
+
+    ``validates``: this dockerd knows ``--validate`` (from 23.0).
+    """
+
+    engine: tuple[str, ...]
+    versioned: tuple[str, ...]
+    support: tuple[str, ...]
+    validates: bool = False
+
+
+def distribution_packages(os_id: str, version: str) -> EnginePackages | None:
+    """The engine as the distribution packages it, or None for a release that is not known."""
+    for entry in data("docker")["distribution"]:
+        if entry["os"] == os_id and within(version, entry.get("from"), entry.get("to")):
+            return _packages(entry)
+    return None
+
+
+def upstream_packages() -> EnginePackages:
+    """The engine as Docker packages it."""
+    return _packages(data("docker")["docker"])
+
+
+def upstream_repository() -> dict[str, str]:
+    """``base_url``, ``key_fingerprint`` and ``component`` of Docker's package repository."""
+    entry = data("docker")["docker"]
+    return {name: str(entry[name]) for name in ("base_url", "key_fingerprint", "component")}
+
+
+def foreign_packages(source: str) -> tuple[str, ...]:
+    """Packages that must not be beside the engine of ``source`` (``distribution`` or ``docker``)."""
+    return tuple(data("docker")["foreign"][source])
+
+
+def reloadable_keys() -> frozenset[str]:
+    """Keys of daemon.json that ``systemctl reload docker`` applies."""
+    return frozenset(data("docker")["reload"]["keys"])
+
+
+def default_address_pools() -> list[tuple[str, int]]:
+    """``(base, prefix length of one network)`` in the order the daemon tries them."""
+    return [(pool["base"], pool["size"]) for pool in data("docker")["address_pools"]["pools"]]
+
+
+def address_pools_source() -> str:
+    """Where the default pools are defined."""
+    return str(data("docker")["address_pools"]["source"])
+
+
+def _packages(entry: dict[str, Any]) -> EnginePackages:
+    return EnginePackages(
+        tuple(entry["engine"]),
+        tuple(entry["versioned"]),
+        tuple(entry["support"]),
+        bool(entry.get("validates")),
+    )

@@ -1,0 +1,7 @@
+"""``python -m fleet.cli`` is the same as ``fleet``."""
+
+import sys
+
+from fleet.cli import main
+
+sys.exit(main())

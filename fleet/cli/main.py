@@ -1,0 +1,175 @@
+"""``fleet``: the table of commands, and what becomes of an error.
+
+:func:`main` is the only place where an exit code is made from an exception. Importing this module
+imports click and little else: ``fleet --help`` must answer at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+import fleet
+from fleet.cli.lazy import LazyGroup
+from fleet.cli.options import Session
+from fleet.core.errors import ExitCode, FleetError, InputError
+
+COMMANDS = {
+    "provision": (
+        "fleet.cli.provision:provision",
+        "Make every host match: Docker, toolkit, pinned image.",
+    ),
+    "run": ("fleet.cli.run:run", "Run any playbook."),
+    "exec": ("fleet.cli.exec:exec_", "Run one command on many hosts."),
+    "inventory": (
+        "fleet.cli.inventory:inventory",
+        "Validate an inventory, list its hosts, explain a host's variables.",
+    ),
+    "runs": ("fleet.cli.runs:runs", "List past runs, show one."),
+    "resume": ("fleet.cli.resume:resume", "Go on with what a run left."),
+    "report": ("fleet.cli.report:report", "Show a run's reports."),
+    "unlock": ("fleet.cli.unlock:unlock", "Clear a run's lock on a host."),
+    "lab": ("fleet.cli.lab:lab", "Real hosts on this machine, to try things on."),
+    "schema": ("fleet.cli.schema:schema", "The published schemas: list, show, check a file."),
+    "agent": ("fleet.cli.agent:agent", "What the agent sees, on this machine."),
+}
+
+#: What a shell says of a program whose reader has gone (128 + SIGPIPE).
+READER_GONE = 141
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  fleet inventory lab.yaml                     is it valid, and who is in it?
+  fleet provision lab.yaml --check --diff      what would change
+  fleet provision lab.yaml                     make it so
+  fleet resume last                            go on with what was left
+
+\b
+Exit codes: 0 done, 1 a host failed, 2 bad input (nothing was touched), 3 a host was unreachable,
+4 findings, 5 pending, 70 a bug in fleet, 130 interrupted.""",
+)
+@click.version_option(fleet.__version__, "-V", "--version", prog_name="fleet", message="%(prog)s %(version)s")
+def cli() -> None:
+    """GPU hosts from a YAML list to a pinned, proven PyTorch-CUDA image, over plain SSH."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code. ``arguments`` None means the process's own."""
+    session = Session()
+    try:
+        # Without standalone mode click returns what the command returns, and raises what it meets.
+        result = cli.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="fleet",
+            standalone_mode=False,
+            obj=session,
+        )
+        sys.stdout.flush()
+        return int(result) if isinstance(result, int) else ExitCode.DONE
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted. exit 130")
+        return ExitCode.INTERRUPTED
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        return _usage(error)
+    except FleetError as error:
+        return _failed(error, session)
+    except BrokenPipeError as error:
+        return READER_GONE if _reader_gone(sys.stdout) else _bug(error, session)
+    except Exception as error:
+        return _bug(error, session)
+    finally:
+        session.close()
+
+
+def _usage(error: click.ClickException) -> int:
+    """A mistake in the words of the command line, in the form every other bad input has."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "fleet"
+    if context is not None and isinstance(error, click.UsageError) and _is_help(error):
+        _say(context.get_help())
+        return ExitCode.BAD_INPUT
+    _say(f"{command}: {_usage_words(error)}", f"  {command} --help shows how")
+    _say("1 problem; nothing was touched. exit 2")
+    return ExitCode.BAD_INPUT
+
+
+def _is_help(error: click.UsageError) -> bool:
+    """Whether click raised it to show the help of a group called without a command (click 8.2 on)."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _usage_words(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption):
+        known = [name for option in (error.ctx.command.params if error.ctx else ()) for name in option.opts]
+        near = difflib.get_close_matches(error.option_name, known, n=1)
+        return f"there is no option {error.option_name}" + (f"; did you mean {near[0]}?" if near else "")
+    message = error.format_message().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+def _failed(error: FleetError, session: Session) -> int:
+    scrub = session.scrubber
+    if isinstance(error, InputError):
+        count = len(error.problems)
+        words = (
+            f"{count} problem{'s' if count != 1 else ''}; nothing was touched. exit {int(error.exit_code)}"
+        )
+        _say(*map(scrub, input_lines(error)), words)
+        return error.exit_code
+    session.log.error(error.what, host=error.host or "-", kind=type(error).__name__)
+    lines = [f"{error.host}: {error.what}" if error.host else error.what]
+    if error.remedy:
+        lines.append(f"  remedy: {error.remedy}")
+    _say(*map(scrub, lines), f"exit {int(error.exit_code)}", f"log: {session.log.shown}")
+    return error.exit_code
+
+
+def input_lines(error: InputError) -> list[str]:
+    """Every problem on its line, the messages under one another, then the remedy if there is one."""
+    places = [f"{problem.position}: " if problem.position else "" for problem in error.problems]
+    width = min(max(map(len, places), default=0), 60)
+    lines = [
+        f"{place:<{width}}{problem.message}" if place else problem.message
+        for place, problem in zip(places, error.problems, strict=True)
+    ]
+    return [*lines, f"  remedy: {error.remedy}"] if error.remedy else lines
+
+
+def _bug(error: BaseException, session: Session) -> int:
+    """What fleet did not foresee: one line on the screen, the traceback in the log."""
+    log = session.log
+    log.exception("bug in fleet " + fleet.__version__, error)
+    where = f"could not be logged ({log.broken})" if log.broken else f"is in {log.shown}"
+    words = session.scrubber(f"{type(error).__name__}: {error}".replace("\n", " "))
+    _say(f"bug in fleet: {words}; the traceback {where}; please report it")
+    return ExitCode.BUG
+
+
+def _say(*lines: str) -> None:
+    """Lines on standard error; a stream that has gone, or cannot spell them, is no second error."""
+    try:
+        click.echo("\n".join(lines).encode("utf-8", "replace").decode("utf-8"), err=True)
+    except (BrokenPipeError, UnicodeEncodeError):
+        _reader_gone(sys.stderr)
+
+
+def _reader_gone(stream: TextIO) -> bool:
+    """Whether nobody reads ``stream`` any more; then it is pointed at /dev/null, so that exit is quiet."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return True
+    return False

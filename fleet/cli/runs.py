@@ -1,0 +1,158 @@
+"""``fleet runs``: what was done before, from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fleet.cli.options import Session, output_options
+
+if TYPE_CHECKING:
+    from fleet.report.style import Line
+    from fleet.store import HostRow, RunRow
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  fleet runs                     the latest 20
+  fleet runs --limit 3 --json
+  fleet runs show 7f3a           each host's state and last step
+  fleet runs show last""",
+)
+@click.option("--limit", "-n", type=click.IntRange(1, 10000), default=20, show_default=True, help="So many.")
+@output_options
+@click.pass_context
+def runs(ctx: click.Context, limit: int) -> None:
+    """List past runs, newest first; ``show`` one."""
+    if ctx.invoked_subcommand is not None:
+        return
+    session: Session = ctx.obj
+    with session.store() as store:
+        found = store.runs(limit)
+    if session.json:
+        session.print_json([run_json(row) for row in found])
+    elif not found:
+        click.echo("no runs yet: fleet provision INVENTORY starts one")
+    else:
+        _print(_table(found))
+
+
+@runs.command()
+@click.argument("run", metavar="RUN")
+@output_options
+@click.pass_obj
+def show(session: Session, run: str) -> None:
+    """Each host's state and last step. RUN is an id's first digits, or ``last``."""
+    with session.store() as store:
+        row = store.find_run(run)
+        hosts = store.hosts(row.run)
+    if session.json:
+        session.print_json({**run_json(row), "host_states": [host_json(host) for host in hosts]})
+        return
+    _print([_heading(row), *_host_table(row, hosts)])
+
+
+def run_json(row: RunRow) -> dict[str, Any]:
+    """One run as ``--json`` gives it."""
+    return {
+        "run": row.run,
+        "playbook": row.playbook,
+        "inventory": row.inventory,
+        "check": row.check,
+        "operator": row.operator,
+        "controller": row.controller,
+        "hosts": list(row.hosts),
+        "counts": dict(row.counts),
+        "created_at": row.created_at,
+        "ended_at": row.ended_at,
+        "duration_s": row.duration_s,
+        "exit_code": row.exit_code,
+        "fleet_version": row.fleet_version,
+    }
+
+
+def host_json(host: HostRow) -> dict[str, Any]:
+    """One host of a run as ``--json`` gives it."""
+    return {
+        "host": host.host,
+        "state": host.state,
+        "detail": dict(host.detail),
+        "at": host.at,
+        "touched": host.touched,
+        "last_step": host.last_step,
+        "last_status": host.last_status,
+        "index": host.index,
+        "total": host.total,
+    }
+
+
+def _print(lines: Sequence[Line]) -> None:
+    from fleet.report.style import Output
+
+    Output().write(*lines)
+
+
+def _table(rows: Sequence[RunRow]) -> list[Line]:
+    from fleet.report.style import BAD, DIM, GOOD, Span, line
+    from fleet.report.words import plural, printable
+
+    playbooks = max(len(row.playbook) for row in rows)
+    inventories = max(len(row.inventory) for row in rows)
+    lines: list[Line] = []
+    for row in rows:
+        counts = " · ".join(f"{count} {status}" for status, count in row.counts.items())
+        end = "open" if row.ended_at is None else f"exit {row.exit_code}"
+        role = GOOD if row.exit_code == 0 else BAD if row.ended_at else ""
+        lines.append(
+            line(
+                f"{row.run}  ",
+                Span(f"{_when(row.created_at)}  ", DIM),
+                f"{printable(row.playbook):<{playbooks}}  {printable(row.inventory):<{inventories}}  ",
+                Span(f"{end:<8}", role),
+                f"  {counts or plural(len(row.hosts), 'host')}{'  (check)' if row.check else ''}",
+            )
+        )
+    return lines
+
+
+def _heading(row: RunRow) -> Line:
+    from fleet.report.style import STRONG, Span, line
+    from fleet.report.words import duration, plural
+
+    words = [row.playbook, row.inventory, plural(len(row.hosts), "host"), _when(row.created_at)]
+    words.append(f"by {row.operator} on {row.controller}")
+    if row.ended_at is None:
+        words.append(f"open; go on: fleet resume {row.run[:6]}")
+    else:
+        took = [] if row.duration_s is None else [duration(row.duration_s)]
+        words += [*took, f"exit {row.exit_code}"]
+    return line(Span(f"run {row.run}", STRONG), *(f" · {word}" for word in words))
+
+
+def _host_table(row: RunRow, hosts: Sequence[HostRow]) -> list[Line]:
+    from fleet.report.style import DIM, ROLES, Span, line
+    from fleet.report.words import printable
+
+    known = {host.host for host in hosts}
+    silent = [name for name in row.hosts if name not in known]
+    names = max((len(name) for name in (*known, *silent)), default=0)
+    states = max((len(host.state) for host in hosts), default=0)
+    lines: list[Line] = []
+    for host in hosts:
+        place = f"{host.index}/{host.total} " if host.index else ""
+        step = f"{place}{printable(host.last_step)} {host.last_status or 'begun'}" if host.last_step else ""
+        reason = printable(str(host.detail.get("reason") or ""))
+        rest = "  ".join(word for word in (step, reason) if word)
+        role = ROLES.get(host.state, "")
+        lines.append(line(f"{host.host:<{names}}  ", Span(f"{host.state:<{states}}", role), f"  {rest}"))
+    lines += [line(f"{name:<{names}}  ", Span("nothing heard", DIM)) for name in silent]
+    return lines
+
+
+def _when(at: str) -> str:
+    """``2026-11-30 14:02``: UTC, as the store has it."""
+    return at[:16].replace("T", " ")

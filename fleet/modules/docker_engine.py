@@ -1,0 +1,260 @@
+"""Docker Engine, from the distribution or from Docker: repository, packages, daemon.json and the service.
+
+Restarting the engine stops containers, so it is disruptive. Where containers of others run and the wanted
+state needs a restart, the steps that would cause it are left out, nothing of them half done, and the host is
+``pending`` with the command that finishes it. Settings that the engine takes over on reload need no leave.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fleet.audit.facts import fact, releases
+from fleet.audit.leave import reasons_against
+from fleet.catalogue.docker import (
+    EnginePackages,
+    distribution_packages,
+    reloadable_keys,
+    upstream_packages,
+    upstream_repository,
+)
+from fleet.modules import apt_repository
+from fleet.modules.base import (
+    PACKAGE_DEADLINE_S,
+    SERVICE_DEADLINE_S,
+    Answers,
+    Argument,
+    ArgumentProblem,
+    Context,
+    ControllerResult,
+    Facts,
+    Json,
+)
+from fleet.modules.package import installed_version, package_step, pin_refused
+
+if TYPE_CHECKING:
+    from fleet.agent.protocol import Step
+
+DAEMON_JSON = "/etc/docker/daemon.json"
+ARGUMENTS = {
+    "source": Argument(
+        default="distribution", choices=("distribution", "docker"), description="whose packages"
+    ),
+    "version": Argument(
+        "plain", description='as upstream writes it, "27.5.1", or a pattern over package versions'
+    ),
+    "packages": Argument("list", description="the engine's packages, where the known ones do not fit"),
+    "settings": Argument(
+        "mapping", default={}, description="keys of daemon.json; others in the file are kept"
+    ),
+    "hold": Argument(
+        "boolean", default=True, description="keep others from upgrading or removing the engine"
+    ),
+    "repository": Argument(
+        "mapping",
+        default={},
+        description="for source: docker: base_url, suite, component, key or key_file, key_fingerprint, trusted",
+    ),
+}
+_REPOSITORY_KEYS = ("base_url", "suite", "component", "key", "key_file", "key_fingerprint", "trusted")
+
+
+def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
+    """A repository of one's own must say how it is verified."""
+    repository = args.get("repository")
+    problems = []
+    if isinstance(repository, dict):
+        for key in repository:
+            if key not in _REPOSITORY_KEYS:
+                message = f"repository has no {key}; it takes {', '.join(_REPOSITORY_KEYS)}"
+                problems.append(ArgumentProblem(message, "repository"))
+    if args.get("source") == "docker" and not any(
+        (repository or {}).get(key) for key in ("key", "key_file", "trusted")
+    ):
+        message = "source: docker needs repository.key_file (Docker's signing key, a file in files/)"
+        problems.append(ArgumentProblem(message, "repository"))
+    return problems
+
+
+def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
+    """Which versions there are, where one is pinned and not already installed."""
+    if args["version"] is None or not _outdated(args, facts):
+        return []
+    query: Json = {
+        "id": "versions",
+        "kind": "package_versions",
+        "names": list(_packages(args, facts).versioned),
+    }
+    if args["source"] == "docker":
+        query["repositories"] = [_repository(args, facts, context)]
+    return [query]
+
+
+def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
+    """A pin that cannot be had (``failed``), or a restart that needs leave (``pending``)."""
+    said: list[ControllerResult] = []
+    if args["version"] is not None:
+        for name in _outdated(args, facts):
+            offered = (answers.get("versions") or {}).get(name, [])
+            if _matching(args, offered) is None:
+                said.append(pin_refused(name, args["version"], offered, context))
+    why = _held_back(args, facts, context)
+    if why and not said:
+        text = f"needs leave to restart Docker: {why}"
+        said.append(context.result("pending", text, remedy=f"go on: {context.disrupt_command}"))
+    return said
+
+
+def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
+    """Repository, support packages, engine packages, directory, daemon.json, service."""
+    packages = _packages(args, facts)
+    held_back = _held_back(args, facts, context) is not None
+    made: list[Step] = []
+    if args["source"] == "docker":
+        repository = _repository(args, facts, context)
+        made.append(context.step("repository", "apt_repository", repository, deadline_s=PACKAGE_DEADLINE_S))
+    if packages.support:
+        made.append(package_step([{"name": name} for name in packages.support], {}, context, part="support"))
+    if not (held_back and _outdated(args, facts)):
+        made.append(_engine_step(args, packages, facts, answers, context))
+    if args["settings"]:
+        made.append(
+            context.step(
+                "directory", "directory", {"path": "/etc/docker", "mode": "0755", "state": "present"}
+            )
+        )
+        if not (held_back and _changed_keys(args, facts)):
+            made.append(_settings_step(args, packages.validates, context))
+    made.append(_service_step(args, facts, context))
+    return made
+
+
+def _packages(args: Json, facts: Facts) -> EnginePackages:
+    if args["packages"]:
+        names = tuple(args["packages"])
+        return EnginePackages(names, names[:1], ())
+    if args["source"] == "docker":
+        return upstream_packages()
+    os_id, version = releases(facts)
+    known = distribution_packages(os_id, version)
+    if known is None:
+        raise ArgumentProblem(
+            f"the engine's packages of {os_id} {version} are not known; name them in packages:"
+        )
+    return known
+
+
+def _repository(args: Json, facts: Facts, context: Context) -> Json:
+    """Docker's repository, or the site's copy of it, as an ``apt_repository``."""
+    upstream = upstream_repository()
+    site = args["repository"]
+    os_id = releases(facts)[0]
+    wanted = {
+        "name": "docker",
+        "uris": [site.get("base_url") or f"{upstream['base_url']}/{os_id}"],
+        "suites": [site.get("suite") or str(fact(facts, "os.codename"))],
+        "components": [site.get("component") or upstream["component"]],
+        "architectures": None,
+        "trusted": bool(site.get("trusted", False)),
+        "options": {},
+        "state": "present",
+    }
+    verified = {"key": site.get("key"), "key_file": site.get("key_file")}
+    fingerprint = site.get("key_fingerprint") or (
+        None if site.get("trusted") else upstream["key_fingerprint"]
+    )
+    return {**wanted, "key": apt_repository.key({**verified, "key_fingerprint": fingerprint}, context)}
+
+
+def _engine_step(
+    args: Json, packages: EnginePackages, facts: Facts, answers: Answers, context: Context
+) -> Step:
+    names: list[Json] = []
+    for name in packages.engine:
+        wanted: Json = {"name": name}
+        if args["version"] is not None and name in packages.versioned:
+            installed = installed_version(facts, name)
+            offered = [installed] if installed else []
+            offered += (answers.get("versions") or {}).get(name, [])
+            wanted["version"] = _matching(args, offered) or args["version"]
+        names.append(wanted)
+    step = package_step(names, {"hold": args["hold"]}, context, part="engine")
+    if _outdated(args, facts) and fact(facts, "engine.present"):
+        step["disruptive"] = True
+    return step
+
+
+def _settings_step(args: Json, validates: bool, context: Context) -> Step:
+    wanted: Json = {"path": DAEMON_JSON, "merge": args["settings"], "mode": "0644", "backup": True}
+    if validates:
+        wanted["validate"] = ["dockerd", "--validate", "--config-file", "%s"]
+    return context.step("settings", "json_file", wanted)
+
+
+def _service_step(args: Json, facts: Facts, context: Context) -> Step:
+    """The service. It reflects daemon.json, unless that could mean a restart and others use the host.
+
+    Whether a reload is enough depends on the wanted keys alone, not on what changed: the answer must be the
+    same on the next run, which finds the file already as wanted.
+    """
+    wanted: Json = {"name": "docker", "state": "started", "enabled": True}
+    reload = set(args["settings"]) <= reloadable_keys()
+    permitted = context.disrupt or not fact(facts, "engine.present") or not reasons_against(facts)
+    restarts = bool(args["settings"]) and permitted and not reload
+    if args["settings"] and (permitted or reload):
+        wanted.update(reflects=[DAEMON_JSON], reload=reload)
+    wanted["disruptive"] = restarts
+    return context.step("service", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=restarts)
+
+
+def _outdated(args: Json, facts: Facts) -> list[str]:
+    """Installed or missing packages whose version is not the pinned one."""
+    if args["version"] is None:
+        return []
+    versioned = _packages(args, facts).versioned
+    return [name for name in versioned if _matching(args, [installed_version(facts, name)]) is None]
+
+
+def _matching(args: Json, offered: list[Any]) -> str | None:
+    """The first of ``offered`` (newest first) that the pin means, or None."""
+    import fnmatch
+
+    pin = args["version"]
+    patterns = [pin, f"*:{pin}-*", f"{pin}-*", f"{pin}+*", f"*:{pin}+*"] if "*" not in pin else [pin]
+    for version in offered:
+        if version is not None and any(fnmatch.fnmatchcase(str(version), pattern) for pattern in patterns):
+            return str(version)
+    return None
+
+
+def _changed_keys(args: Json, facts: Facts) -> list[str]:
+    """Wanted keys that daemon.json does not have as wanted."""
+    now = fact(facts, "engine.daemon_json.parsed") or {}
+    return sorted(key for key, value in args["settings"].items() if not _holds(now.get(key), value))
+
+
+def _holds(now: Any, wanted: Any) -> bool:
+    """Whether merging ``wanted`` into ``now`` changes nothing: mappings are merged, all else is replaced."""
+    if isinstance(now, dict) and isinstance(wanted, dict):
+        return all(key in now and _holds(now[key], value) for key, value in wanted.items())
+    return bool(now == wanted)
+
+
+def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
+    """Why the engine may not be restarted though the wanted state needs it; None where it may or need not."""
+    if context.disrupt or not fact(facts, "engine.present"):
+        return None
+    causes = []
+    outdated = _outdated(args, facts)
+    if outdated:
+        causes.append(f"{outdated[0]} is to become version {args['version']}")
+    if not set(args["settings"]) <= reloadable_keys():
+        fixed = [key for key in _changed_keys(args, facts) if key not in reloadable_keys()]
+        if fixed:
+            causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
+        elif _changed_keys(args, facts):
+            causes.append("the engine's settings change, and some of them cannot be reloaded")
+    reasons = reasons_against(facts)
+    if not causes or not reasons:
+        return None
+    return f"{'; '.join(reasons)} ({'; '.join(causes)})"

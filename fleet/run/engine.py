@@ -1,0 +1,181 @@
+"""Plays a playbook over an inventory: plays in order, batches within a play, hosts within a batch.
+
+:func:`run_playbook` is the one entry; it takes everything it needs as arguments and returns the
+outcome of every host. Threads are used because every host is a connection that mostly waits.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet.core.connection import ConnectionSettings
+from fleet.core.errors import ExitCode, overall
+from fleet.inventory import Host, Inventory
+from fleet.playbook.compile import HostCompiler, RunOptions
+from fleet.playbook.model import Play, Playbook
+from fleet.run import outcome as ended
+from fleet.run.budget import batches, exhausted
+from fleet.run.bus import EventBus
+from fleet.run.control import Control
+from fleet.run.host_run import HostRun, Ledger, RunContext
+from fleet.run.identity import MachineRegistry
+from fleet.run.link import Connect, Link
+from fleet.run.outcome import HostOutcome
+from fleet.run.request import RunRequest
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How the run ended: outcomes by host in inventory order."""
+
+    run: str
+    outcomes: Mapping[str, HostOutcome]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The run's exit code, by the published precedence."""
+        return overall(outcome.exit_code for outcome in self.outcomes.values())
+
+
+@dataclass
+class Engine:
+    """Everything a run needs, given from outside."""
+
+    run: str
+    inventory: Inventory
+    playbook: Playbook
+    request: RunRequest
+    connect: Connect
+    bus: EventBus
+    ledger: Ledger
+    control: Control
+    only_hosts: frozenset[str] | None = None
+    resuming: bool = False
+    settings: Mapping[str, ConnectionSettings] = field(default_factory=dict)
+    on_host_end: Callable[[HostOutcome], None] = lambda outcome: None
+
+    def __post_init__(self) -> None:
+        self._machines = MachineRegistry()
+        self._outcomes: dict[str, HostOutcome] = {}
+        self._compiled: dict[str, HostCompiler] = {}
+        self._lock = threading.Lock()
+        self._budget_spent = False
+
+    def play(self) -> RunResult:
+        """Play every play; a host that did not end well takes no part in later plays."""
+        for number, play in enumerate(self.playbook.plays):
+            hosts = [host for host in self._hosts_of(play) if self._may_go_on(host.name)]
+            for batch in batches(hosts, play.serial):
+                if self.control.cancelled or self._budget_spent:
+                    self._skip(batch)
+                    continue
+                self._play_batch(play, number, batch)
+                self._judge(play, batch)
+        return RunResult(self.run, self._in_order())
+
+    def _hosts_of(self, play: Play) -> list[Host]:
+        limited = {host.name for host in self.inventory.select(self.request.limit)}
+        if self.only_hosts is not None:
+            limited &= self.only_hosts
+        chosen = [host for host in self.inventory.select(play.hosts) if host.name in limited]
+        return carriers_last(chosen, self.settings)
+
+    def _may_go_on(self, name: str) -> bool:
+        outcome = self._outcomes.get(name)
+        return outcome is None or outcome.status == ended.CONVERGED
+
+    def _play_batch(self, play: Play, number: int, batch: Sequence[Host]) -> None:
+        with ThreadPoolExecutor(max_workers=max(1, min(self.request.forks, len(batch)))) as pool:
+            futures = [pool.submit(self._play_host, play, number, host) for host in batch]
+            for future in futures:
+                future.result()  # a bug in fleet is raised here, not kept
+
+    def _play_host(self, play: Play, number: int, host: Host) -> None:
+        if self.control.cancelled:
+            self._end(HostOutcome(host.name, ended.CANCELLED, "not started: the run was cancelled"))
+            return
+        link = Link(self.settings[host.name], self.connect, self.control)
+        compiler = self._compiler(play, number, host)
+
+        def publish(kind: str, **data: Any) -> None:
+            self.bus.publish(kind, host.name, **data)
+
+        outcome = HostRun(host.name, compiler, link, publish, self._context()).run()
+        self._compiled[host.name] = compiler
+        self._end(outcome)
+
+    def _compiler(self, play: Play, number: int, host: Host) -> HostCompiler:
+        """The compiler of this play on this host, going on from the play before it."""
+        before = self._compiled.get(host.name)
+        return HostCompiler(
+            play,
+            host.name,
+            host.variables,
+            self.run,
+            self._options(),
+            first_segment=before.next_segment if before is not None else 1,
+            last_play=number == len(self.playbook.plays) - 1,
+            state=before.state if before is not None else None,
+        )
+
+    def _options(self) -> RunOptions:
+        request = self.request
+        return RunOptions(
+            check=request.check,
+            diff=request.diff,
+            tags=frozenset(request.tags),
+            skip_tags=frozenset(request.skip_tags),
+            disrupt=request.disrupt,
+            extra_vars=request.extra_vars,
+            command=request.command + " --limit {host}",
+            search=(self.inventory.inventory_dir,) if self.inventory.inventory_dir else (),
+        )
+
+    def _context(self) -> RunContext:
+        return RunContext(
+            run=self.run,
+            check=self.request.check,
+            operator=getpass.getuser(),
+            controller=socket.gethostname(),
+            control=self.control,
+            machines=self._machines,
+            ledger=self.ledger,
+            resuming=self.resuming,
+            again=self.request.command,
+        )
+
+    def _end(self, outcome: HostOutcome) -> None:
+        with self._lock:
+            before = self._outcomes.get(outcome.host)
+            if before is not None:
+                outcome.counts.update(before.counts)
+            self._outcomes[outcome.host] = outcome
+        self.on_host_end(outcome)
+
+    def _skip(self, hosts: Iterable[Host]) -> None:
+        status = ended.CANCELLED if self.control.cancelled else ended.SKIPPED
+        reason = "not started: " + (
+            "the run was cancelled" if self.control.cancelled else "too many hosts before it did not end well"
+        )
+        for host in hosts:
+            self._end(HostOutcome(host.name, status, reason))
+
+    def _judge(self, play: Play, batch: Sequence[Host]) -> None:
+        bad = sum(not self._outcomes[host.name].well for host in batch)
+        if exhausted(bad, len(batch), play.max_fail_percentage, play.any_errors_fatal):
+            self._budget_spent = True
+
+    def _in_order(self) -> dict[str, HostOutcome]:
+        return {name: self._outcomes[name] for name in self.inventory.hosts if name in self._outcomes}
+
+
+def carriers_last(hosts: Sequence[Host], settings: Mapping[str, ConnectionSettings]) -> list[Host]:
+    """Hosts that carry others' SSH path (bastions in the inventory) come after those they carry."""
+    jumps = {jump.address for setting in settings.values() for jump in setting.jumps}
+    return sorted(hosts, key=lambda host: settings[host.name].endpoint.address in jumps)

@@ -1,0 +1,337 @@
+"""One host's part of a run: hello, facts, then segment after segment until nothing is left.
+
+Four hops from the command line to a change on a host: ``engine.run_playbook`` -> ``HostRun.run`` ->
+``SegmentPlayer.apply`` -> the agent's worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fleet.agent import protocol
+from fleet.core.errors import (
+    FleetError,
+    HostBlocked,
+    HostFailed,
+    HostInterrupted,
+    HostLocked,
+    HostPending,
+    HostUnreachable,
+)
+from fleet.modules.base import ControllerResult
+from fleet.playbook.compile import CompiledSegment, HostCompiler
+from fleet.run import outcome as ended
+from fleet.run.control import Control
+from fleet.run.identity import MachineRegistry, is_this_machine
+from fleet.run.link import Link
+from fleet.run.outcome import HostOutcome
+from fleet.run.segment import (
+    Publish,
+    SegmentOutcome,
+    SegmentPlayer,
+    Work,
+    finished_segment,
+    interrupted,
+)
+
+CLOCK_TOLERANCE_S = 300.0
+
+
+@dataclass(frozen=True)
+class SegmentInputs:
+    """What a segment was compiled from, and the hash that came out: enough to compile it again.
+
+    ``now_unix`` is the controller's clock when the facts arrived.
+    """
+
+    segment: int
+    facts: Mapping[str, Any]
+    answers: Mapping[str, Any]
+    now_unix: float
+    plan_hash: str
+
+
+@dataclass(frozen=True)
+class TakenUp:
+    """A segment of an earlier life of this run: ``started`` on the host, or even ``finished`` there."""
+
+    inputs: SegmentInputs
+    started: bool
+    finished: SegmentOutcome | None
+
+
+class Ledger(Protocol):
+    """Where this host's progress is kept, so that a killed controller can take it up again."""
+
+    def save(self, host: str, inputs: SegmentInputs) -> None:
+        """Keep these inputs; :meth:`applying` makes them durable."""
+
+    def applying(self, host: str, segment: int) -> None:
+        """Commit that the worker of this segment is about to be started."""
+
+    def saved(self, host: str) -> list[SegmentInputs]:
+        """The inputs kept for this host, in segment order."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What every host of a run shares."""
+
+    run: str
+    check: bool
+    operator: str
+    controller: str
+    control: Control
+    machines: MachineRegistry
+    ledger: Ledger
+    resuming: bool = False
+    again: str = ""
+
+
+class HostRun:
+    """Plays one play on one host. Never raises for what the host does: the outcome says it."""
+
+    FACTS_DEADLINE_S = 120.0
+    QUERY_DEADLINE_S = 600.0
+
+    def __init__(
+        self, host: str, compiler: HostCompiler, link: Link, publish: Publish, context: RunContext
+    ) -> None:
+        self._host = host
+        self._compiler = compiler
+        self._link = link
+        self._publish = publish
+        self._context = context
+        self._player = SegmentPlayer(host, link, publish, context.control)
+        self._outcome = HostOutcome(host)
+        self._touched = False
+        self._waiting: FleetError | None = None
+
+    def run(self) -> HostOutcome:
+        """Play everything; close the connection; return how it ended."""
+        try:
+            self._play()
+        except FleetError as error:
+            self._outcome.fail(error)
+        finally:
+            self._close()
+        return self._outcome
+
+    def _play(self) -> None:
+        self._meet()
+        replay: Iterator[TakenUp] = iter(self._replay()) if self._context.resuming else iter(())
+        while not self._compiler.done:
+            if self._context.control.cancelled:
+                raise interrupted(self._host)
+            taken = next(replay, None)
+            segment = self._compile(taken)
+            self._heed(segment)
+            if taken is not None and taken.finished is not None:
+                self._touched = True
+                self._conclude(taken.finished)
+            elif self._context.check:
+                self._check_only(segment)
+            else:
+                self._converge(segment, started=taken is not None and taken.started)
+        if self._touched:
+            self._publish("host_facts", facts=self._facts())
+        if self._waiting is not None:
+            raise self._waiting
+
+    # -- hello ---------------------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        hello = self._link.agent.hello
+        self._publish("host_connected", hello=dict(hello))
+        self._context.machines.claim(self._host, hello)
+        skew = float(hello["clock_unix"]) - time.time()
+        if abs(skew) > CLOCK_TOLERANCE_S:
+            raise HostBlocked(
+                f"the clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller's; "
+                f"TLS and apt would fail obscurely",
+                rule="preflight.clock",
+                host=self._host,
+                remedy="timedatectl set-ntp true (or: date -u -s @$(date +%s) from a good clock)",
+            )
+        if not self._context.check:
+            self._mind_lease(hello.get("lease"))
+
+    def _mind_lease(self, lease: Mapping[str, Any] | None) -> None:
+        if not lease or lease.get("run") == self._context.run:
+            return
+        run = str(lease.get("run"))
+        raise HostLocked(
+            f"run {run} of {lease.get('operator')} on {lease.get('controller')} "
+            f"has held this host since {lease.get('since')}",
+            run=run,
+            host=self._host,
+            remedy=f"wait for it, or go on with it: fleet resume {run}; if it is dead for good: "
+            f"fleet unlock {self._host} --run {run}",
+        )
+
+    # -- compiling -----------------------------------------------------------------------------
+
+    def _facts(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = self._link.agent.request("facts", {}, deadline_s=self.FACTS_DEADLINE_S)
+        return facts
+
+    def _compile(self, taken: TakenUp | None) -> CompiledSegment:
+        if taken is not None:
+            return self._recompile(taken.inputs)
+        facts, now_unix = self._facts(), time.time()
+        self._publish("host_facts", facts=facts)
+        answers = self._answers(self._compiler.queries(facts))
+        segment = self._compiler.segment(facts, answers, now_unix=now_unix)
+        self._announce(segment)
+        if segment.plan["steps"] and not self._context.check:
+            number = segment.plan["segment"]
+            plan_hash = protocol.plan_hash(segment.plan)
+            inputs = SegmentInputs(number, facts, answers, now_unix, plan_hash)
+            self._context.ledger.save(self._host, inputs)
+        return segment
+
+    def _recompile(self, inputs: SegmentInputs) -> CompiledSegment:
+        self._compiler.queries(inputs.facts)
+        segment = self._compiler.segment(inputs.facts, inputs.answers, now_unix=inputs.now_unix)
+        if protocol.plan_hash(segment.plan) != inputs.plan_hash:
+            raise HostFailed(
+                "the plan is not the one that was interrupted: inventory, playbook or fleet changed since",
+                host=self._host,
+                remedy=f"start anew: fleet unlock {self._host} --run {self._context.run}; then: "
+                f"{self._context.again} --limit {self._host}",
+            )
+        self._announce(segment)
+        return segment
+
+    def _announce(self, segment: CompiledSegment) -> None:
+        steps = [{"id": step["id"], "task": step.get("task", step["id"])} for step in segment.plan["steps"]]
+        self._publish(
+            "host_plan",
+            segment=segment.plan["segment"],
+            steps=steps,
+            hash=protocol.plan_hash(segment.plan),
+        )
+
+    def _answers(self, queries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        wanted = list(queries)
+        if not wanted:
+            return {}
+        answer = self._link.agent.request("query", {"queries": wanted}, deadline_s=self.QUERY_DEADLINE_S)
+        answers: Mapping[str, Any] = answer["answers"]
+        return answers
+
+    def _heed(self, segment: CompiledSegment) -> None:
+        """What the controller itself decided while compiling: messages, refusals, waiting for leave.
+
+        A check goes on after a refusal, so that it tells everything; a run does not touch the host.
+        """
+        waits: ControllerResult | None = None
+        for result in segment.controller_results:
+            self._publish("controller_result", **result.as_json())
+            if result.kind == "known_after_apply":
+                self._outcome.counts[protocol.KNOWN_AFTER_APPLY] += 1
+            if result.kind == "pending":
+                waits = waits or result
+            if result.stops:
+                raise refusal(result, self._host)
+        if waits is not None:
+            self._waiting = refusal(waits, self._host)
+
+    # -- playing -------------------------------------------------------------------------------
+
+    def _work(self, segment: CompiledSegment) -> Work:
+        secrets = {name: secret.reveal() for name, secret in segment.secrets.items()}
+        return Work(segment.plan, secrets, self._context.operator, self._context.controller)
+
+    def _check_only(self, segment: CompiledSegment) -> None:
+        results = self._player.check(self._work(segment))
+        self._outcome.counts.update(result["status"] for result in results)
+        failed = next((result for result in results if result["status"] == protocol.FAILED), None)
+        if failed is not None:
+            raise HostFailed(
+                f"{failed['step']}: {failed.get('reason') or 'cannot be read'}",
+                host=self._host,
+                remedy=failed.get("remedy"),
+            )
+        self._compiler.feed(results)
+
+    def _converge(self, segment: CompiledSegment, *, started: bool) -> None:
+        work = self._work(segment)
+        if not work.steps:
+            self._compiler.feed(())
+            return
+        if not started:
+            checked = self._player.check(work)
+            if all(result["status"] in (protocol.OK, protocol.SKIPPED) for result in checked):
+                self._outcome.counts.update(result["status"] for result in checked)
+                self._compiler.feed(checked)
+                return
+        self._refuse_own_reboot(work)
+        self._context.ledger.applying(self._host, work.plan["segment"])
+        self._touched = True
+        self._conclude(self._player.apply(work))
+
+    def _conclude(self, result: SegmentOutcome) -> None:
+        self._outcome.counts.update(record["status"] for record in result.results.values())
+        if result.status == protocol.SEGMENT_DONE:
+            self._compiler.feed(result.results.values())
+            return
+        if result.status == protocol.SEGMENT_CANCELLED:
+            raise interrupted(self._host)
+        bad = next((r for r in result.results.values() if r["status"] in _BAD), None)
+        reason = (bad or {}).get("reason") or result.reason or "a step failed"
+        remedy = (bad or {}).get("remedy") or f"when that is mended: fleet resume {self._context.run}"
+        kind = HostInterrupted if result.status == protocol.SEGMENT_INTERRUPTED else HostFailed
+        raise kind(str(reason), host=self._host, remedy=str(remedy))
+
+    def _refuse_own_reboot(self, work: Work) -> None:
+        reboots = any(step["resource"] == "reboot" for step in work.steps)
+        if reboots and is_this_machine(self._link.agent.hello):
+            raise HostBlocked(
+                "this host is the controller itself: fleet does not reboot the machine it runs on",
+                rule="run.own-reboot",
+                host=self._host,
+                remedy="run from another machine, or reboot by hand and run again",
+            )
+
+    # -- resuming ------------------------------------------------------------------------------
+
+    def _replay(self) -> Iterator[TakenUp]:
+        """The segments this run had compiled before, with what the host's journal says of each."""
+        run = self._context.run
+        known = {entry["run"] for entry in self._link.agent.hello.get("open_runs") or ()}
+        if run not in known:
+            return
+        records = self._link.agent.request("journal", {"run": run})["records"]
+        for inputs in self._context.ledger.saved(self._host):
+            mine = [record for record in records if record.get("segment") == inputs.segment]
+            yield TakenUp(inputs, bool(mine), finished_segment(mine))
+
+    def _close(self) -> None:
+        try:
+            if self._touched and not self._context.control.detached and self._released_by_us():
+                self._link.agent.request("finish", {"run": self._context.run})
+        except HostUnreachable:
+            pass  # the lease names this run; resume or unlock clears it
+        finally:
+            self._link.close()
+
+    def _released_by_us(self) -> bool:
+        """An interrupted or unreachable host keeps its lease: the operator must look."""
+        return self._outcome.status not in (ended.INTERRUPTED, ended.UNREACHABLE)
+
+
+def refusal(result: ControllerResult, host: str) -> FleetError:
+    """The error that a controller result which stops a host means."""
+    if result.kind == "blocked":
+        rule = result.finding.id if result.finding is not None else result.id
+        return HostBlocked(result.text, rule=rule, host=host, remedy=result.remedy)
+    if result.kind == "pending":
+        return HostPending(result.text, host=host, remedy=result.remedy)
+    return HostFailed(result.text, host=host, remedy=result.remedy)
+
+
+_BAD = (protocol.FAILED, protocol.INTERRUPTED)

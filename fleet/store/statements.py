@@ -1,0 +1,189 @@
+"""What the store does to its tables, one function per statement; run by the writer thread only.
+
+Neutral SQL: an upsert is an update and, where nothing was there, an insert, within one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, and_, func, insert, select, update
+
+from fleet.store.records import APPLYING, HostRow, RunRow
+from fleet.store.tables import EVENTS, HOST_STATES, PLANS, REPORTS, RUNS, TRANSITIONS
+
+Values = Mapping[str, Any]
+
+_STEP_KINDS = ("step_started", "step_result")
+
+
+def insert_run(connection: Connection, values: Values) -> None:
+    """A new run. An id that is there already is an IntegrityError."""
+    connection.execute(insert(RUNS), [dict(values)])
+
+
+def insert_event(connection: Connection, values: Values) -> None:
+    """One event, its ``data`` as JSON text."""
+    connection.execute(insert(EVENTS), [dict(values)])
+
+
+def end_run(connection: Connection, run: str, values: Values) -> None:
+    """How the run ended: at, exit code, duration, counts."""
+    connection.execute(update(RUNS).where(RUNS.c.run == run), dict(values))
+
+
+def reopen_run(connection: Connection, run: str) -> None:
+    """The run goes on (resume): it has no end any more."""
+    connection.execute(update(RUNS).where(RUNS.c.run == run).values(ended_at=None, exit_code=None))
+
+
+def put_host_state(connection: Connection, values: Values) -> None:
+    """The host's state now, and the transition to it. Once touched, a host stays so."""
+    run, host = values["run"], values["host"]
+    here = and_(HOST_STATES.c.run == run, HOST_STATES.c.host == host)
+    touched = connection.execute(select(HOST_STATES.c.touched).where(here)).scalar()
+    now = {**values, "touched": int(bool(touched) or values["state"] == APPLYING)}
+    _upsert(connection, HOST_STATES, ("run", "host"), now)
+    there = and_(TRANSITIONS.c.run == run, TRANSITIONS.c.host == host)
+    last = connection.execute(select(func.max(TRANSITIONS.c.number)).where(there)).scalar()
+    connection.execute(insert(TRANSITIONS), [{**values, "number": (last or 0) + 1}])
+
+
+def put_plan(connection: Connection, values: Values) -> None:
+    """The plan of one segment on one host."""
+    _upsert(connection, PLANS, ("run", "host", "segment", "plan_hash"), values)
+
+
+def put_report(connection: Connection, values: Values) -> None:
+    """The host's report in this run; a later one replaces it."""
+    _upsert(connection, REPORTS, ("run", "host"), values)
+
+
+def runs(connection: Connection, limit: int) -> list[RunRow]:
+    """The latest runs, newest first."""
+    rows = connection.execute(select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.run).limit(limit))
+    return [_run_row(row) for row in rows]
+
+
+def runs_like(connection: Connection, prefix: str) -> list[RunRow]:
+    """The runs whose id begins with ``prefix``, newest first."""
+    begins = RUNS.c.run.startswith(prefix, autoescape=True)
+    rows = connection.execute(select(RUNS).where(begins).order_by(RUNS.c.created_at.desc()).limit(20))
+    return [_run_row(row) for row in rows]
+
+
+def events(
+    connection: Connection, run: str, host: str | None, kinds: Sequence[str] | None, after: int
+) -> list[dict[str, Any]]:
+    """Events in order, as the columns hold them with ``data`` parsed."""
+    query = select(EVENTS).where(EVENTS.c.run == run, EVENTS.c.seq > after).order_by(EVENTS.c.seq)
+    if host is not None:
+        query = query.where(EVENTS.c.host == host)
+    if kinds is not None:
+        query = query.where(EVENTS.c.kind.in_(kinds))
+    return [{**row._mapping, "data": json.loads(row.data)} for row in connection.execute(query)]
+
+
+def last_seq(connection: Connection, run: str) -> int:
+    """The number of the run's last event, 0 when it has none."""
+    query = select(func.max(EVENTS.c.seq)).where(EVENTS.c.run == run)
+    return int(connection.execute(query).scalar() or 0)
+
+
+def host_rows(connection: Connection, run: str) -> list[HostRow]:
+    """Every host of the run that has a state, by name, with the last step heard of."""
+    steps = _last_steps(connection, run)
+    rows = connection.execute(
+        select(HOST_STATES).where(HOST_STATES.c.run == run).order_by(HOST_STATES.c.host)
+    )
+    return [_host_row(row, steps.get(row.host, {})) for row in rows]
+
+
+def touched_hosts(connection: Connection, run: str) -> list[str]:
+    """Hosts whose worker may have been started."""
+    states = select(HOST_STATES.c.host).where(HOST_STATES.c.run == run, HOST_STATES.c.touched == 1)
+    steps = select(EVENTS.c.host).where(EVENTS.c.run == run, EVENTS.c.kind.in_(_STEP_KINDS)).distinct()
+    found = {row.host for query in (states, steps) for row in connection.execute(query)}
+    return sorted(host for host in found if host is not None)
+
+
+def transitions(connection: Connection, run: str, host: str) -> list[tuple[str, str]]:
+    """(state, at) of every transition of the host, oldest first."""
+    there = and_(TRANSITIONS.c.run == run, TRANSITIONS.c.host == host)
+    query = select(TRANSITIONS.c.state, TRANSITIONS.c.at).where(there).order_by(TRANSITIONS.c.number)
+    return [(row.state, row.at) for row in connection.execute(query)]
+
+
+def plans(connection: Connection, run: str, host: str) -> list[dict[str, Any]]:
+    """The host's plans, by segment and then age."""
+    there = and_(PLANS.c.run == run, PLANS.c.host == host)
+    rows = connection.execute(select(PLANS.c.plan).where(there).order_by(PLANS.c.segment, PLANS.c.at))
+    return [json.loads(row.plan) for row in rows]
+
+
+def reports(connection: Connection, run: str, host: str | None) -> dict[str, dict[str, Any]]:
+    """Report documents by host."""
+    query = select(REPORTS.c.host, REPORTS.c.document).where(REPORTS.c.run == run).order_by(REPORTS.c.host)
+    if host is not None:
+        query = query.where(REPORTS.c.host == host)
+    return {row.host: json.loads(row.document) for row in connection.execute(query)}
+
+
+def _upsert(connection: Connection, table: Table, keys: Iterable[str], values: Values) -> None:
+    here = and_(*(table.c[key] == values[key] for key in keys))
+    if connection.execute(update(table).where(here), dict(values)).rowcount == 0:
+        connection.execute(insert(table), [dict(values)])
+
+
+def _last_steps(connection: Connection, run: str) -> dict[str, Mapping[str, Any]]:
+    """Per host: what its last step event says, with index and total carried over from the start."""
+    newest = (
+        select(EVENTS.c.host, EVENTS.c.kind, func.max(EVENTS.c.seq).label("seq"))
+        .where(EVENTS.c.run == run, EVENTS.c.kind.in_(_STEP_KINDS))
+        .group_by(EVENTS.c.host, EVENTS.c.kind)
+        .subquery()
+    )
+    query = select(EVENTS).where(EVENTS.c.run == run, EVENTS.c.seq == newest.c.seq).order_by(EVENTS.c.seq)
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in connection.execute(query):
+        data = json.loads(row.data)
+        before = found.get(row.host, {})
+        if before.get("step") == data.get("step"):
+            data = {**before, **data}
+        found[row.host] = data
+    return found
+
+
+def _run_row(row: Row[Any]) -> RunRow:
+    return RunRow(
+        run=row.run,
+        playbook=row.playbook,
+        inventory=row.inventory,
+        operator=row.operator,
+        controller=row.controller,
+        check=bool(row.check_mode),
+        hosts=tuple(json.loads(row.hosts)),
+        arguments=json.loads(row.arguments),
+        fleet_version=row.fleet_version,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        exit_code=row.exit_code,
+        duration_s=row.duration_s,
+        counts=json.loads(row.counts or "{}"),
+    )
+
+
+def _host_row(row: Row[Any], step: Mapping[str, Any]) -> HostRow:
+    return HostRow(
+        host=row.host,
+        state=row.state,
+        detail=json.loads(row.detail),
+        at=row.at,
+        touched=bool(row.touched),
+        last_step=step.get("task") or step.get("step"),
+        last_status=step.get("status"),
+        index=step.get("index"),
+        total=step.get("total"),
+    )

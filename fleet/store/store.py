@@ -1,0 +1,220 @@
+"""The door to the store: one method per thing the engine and the history commands need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+import fleet
+from fleet.core.documents import Scrub, json_text
+from fleet.core.errors import InputError
+from fleet.core.events import Event
+from fleet.core.ids import utc_now
+from fleet.store.records import HostRow, RunRow
+from fleet.store.writer import Writer
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SHORTEST_PREFIX = 4
+
+
+class Store:
+    """Runs and what happened in them, in the database at ``url`` (None: SQLite in the state directory).
+
+    The constructor returns at once; the database is opened by the writer thread while the caller goes
+    on. What goes wrong there is raised by the next call or by :meth:`close`: StoreError, or
+    RefusedError for a URL that cannot be used or a store written by a newer fleet. Every text passes
+    ``scrub`` on its way in. Use as a context manager, or call :meth:`close`.
+    """
+
+    def __init__(self, url: str | None = None, *, scrub: Scrub | None = None) -> None:
+        self._writer = Writer(url)
+        self._scrub = scrub
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Start importing and opening in the background; without it, the first call does."""
+        self._writer.start()
+
+    def close(self) -> None:
+        """Commit what is queued. Safe to call twice."""
+        self._writer.close()
+
+    # ---- what the engine writes ----
+
+    def create_run(
+        self,
+        run: str,
+        *,
+        playbook: str,
+        inventory: str,
+        operator: str,
+        controller: str,
+        hosts: Sequence[str],
+        check: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Register a run. Returns before it is committed; any acknowledged call after it waits for it.
+
+        ``arguments`` is what ``fleet resume`` needs to continue: no secrets.
+        """
+        values = {
+            "run": run,
+            "playbook": playbook,
+            "inventory": inventory,
+            "operator": operator,
+            "controller": controller,
+            "check_mode": int(check),
+            "hosts": self._json(list(hosts)),
+            "arguments": self._json(dict(arguments or {})),
+            "fleet_version": fleet.__version__,
+            "created_at": utc_now(),
+        }
+        self._writer.put(lambda connection: _sql().insert_run(connection, values))
+
+    def append(self, event: Event) -> None:
+        """Keep one event; committed within about 100 ms. ``run_ended`` also ends the run's record."""
+        values = {
+            "run": event.run,
+            "seq": event.seq,
+            "at": event.at,
+            "host": event.host,
+            "kind": event.kind,
+            "data": self._json(dict(event.data)),
+        }
+        if event.kind == "run_ended":
+            end = {
+                "ended_at": event.at,
+                "exit_code": event.data.get("exit_code"),
+                "duration_s": event.data.get("duration_s"),
+                "counts": self._json(dict(event.data.get("counts") or {})),
+            }
+            self._writer.put(lambda connection: _append_last(connection, values, end))
+        else:
+            self._writer.put(lambda connection: _sql().insert_event(connection, values))
+
+    def reopen_run(self, run: str) -> None:
+        """The run goes on: committed when this returns."""
+        self._writer.write(lambda connection: _sql().reopen_run(connection, run))
+
+    def put_host_state(
+        self, run: str, host: str, state: str, detail: Mapping[str, Any] | None = None
+    ) -> None:
+        """Commit a transition of one host; durable when this returns.
+
+        ``state`` is a word of the engine's; ``records.APPLYING`` is the one from which on the host
+        counts as touched, and must be put before its worker is started.
+        """
+        values = {"run": run, "host": host, "state": state, "detail": self._json(dict(detail or {}))}
+        values["at"] = utc_now()
+        self._writer.write(lambda connection: _sql().put_host_state(connection, values))
+
+    def save_plan(self, run: str, host: str, segment: int, plan: Mapping[str, Any], plan_hash: str) -> None:
+        """Keep the plan of a segment (references, no secrets). Committed before the next transition."""
+        values = {
+            "run": run,
+            "host": host,
+            "segment": segment,
+            "plan_hash": plan_hash,
+            "plan": self._json(dict(plan)),
+            "at": utc_now(),
+        }
+        self._writer.put(lambda connection: _sql().put_plan(connection, values))
+
+    def put_report(self, run: str, host: str, document: Mapping[str, Any]) -> None:
+        """Keep a host's report; a later one of the same run replaces it."""
+        values = {"run": run, "host": host, "at": utc_now(), "document": self._json(dict(document))}
+        self._writer.put(lambda connection: _sql().put_report(connection, values))
+
+    # ---- what is asked of it ----
+
+    def runs(self, limit: int = 20) -> list[RunRow]:
+        """The latest runs, newest first."""
+        return cast("list[RunRow]", self._writer.read(lambda connection: _sql().runs(connection, limit)))
+
+    def find_run(self, prefix: str) -> RunRow:
+        """The one run whose id begins with ``prefix`` (four digits or more), or ``last``.
+
+        Raises InputError when there is none, or several: then it lists them.
+        """
+        if prefix == "last":
+            latest = self.runs(1)
+            if not latest:
+                raise InputError("there is no run yet", remedy="fleet provision INVENTORY starts one")
+            return latest[0]
+        if len(prefix) < SHORTEST_PREFIX:
+            raise InputError(f"run id {prefix!r} is too short: give at least {SHORTEST_PREFIX} digits")
+        found: list[RunRow] = self._writer.read(lambda connection: _sql().runs_like(connection, prefix))
+        exact = [row for row in found if row.run == prefix]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        if not found:
+            raise InputError(f"there is no run {prefix}", remedy="fleet runs lists them")
+        candidates = "\n".join(f"  {row.run}  {row.created_at}  {row.playbook}" for row in found)
+        raise InputError(f"run id {prefix} could mean {len(found)} runs:\n{candidates}")
+
+    def run(self, prefix: str) -> RunRow:
+        """Same as :meth:`find_run`."""
+        return self.find_run(prefix)
+
+    def events(
+        self, run: str, host: str | None = None, kinds: Sequence[str] | None = None, *, after: int = 0
+    ) -> list[Event]:
+        """Events of a run in order: of one host, of some kinds, with numbers above ``after``."""
+        rows = self._writer.read(lambda connection: _sql().events(connection, run, host, kinds, after))
+        return [Event(**row) for row in rows]
+
+    def last_seq(self, run: str) -> int:
+        """The number of the run's last event (0: none); a resumed run counts on from it."""
+        return cast("int", self._writer.read(lambda connection: _sql().last_seq(connection, run)))
+
+    def hosts(self, run: str) -> list[HostRow]:
+        """Every host of the run that has a state, by name."""
+        return cast("list[HostRow]", self._writer.read(lambda connection: _sql().host_rows(connection, run)))
+
+    def touched_hosts(self, run: str) -> list[str]:
+        """Hosts whose worker may have been started: resume reads each one's journal first."""
+        return cast("list[str]", self._writer.read(lambda connection: _sql().touched_hosts(connection, run)))
+
+    def transitions(self, run: str, host: str) -> list[tuple[str, str]]:
+        """(state, at) of every transition of the host, oldest first."""
+        found = self._writer.read(lambda connection: _sql().transitions(connection, run, host))
+        return cast("list[tuple[str, str]]", found)
+
+    def plans(self, run: str, host: str) -> list[dict[str, Any]]:
+        """The host's saved plans, by segment and then age."""
+        found = self._writer.read(lambda connection: _sql().plans(connection, run, host))
+        return cast("list[dict[str, Any]]", found)
+
+    def report(self, run: str, host: str) -> dict[str, Any] | None:
+        """The host's report, raw as it was written; None when there is none."""
+        return self.reports(run, host).get(host)
+
+    def reports(self, run: str, host: str | None = None) -> dict[str, dict[str, Any]]:
+        """Reports of the run by host, raw as they were written."""
+        found = self._writer.read(lambda connection: _sql().reports(connection, run, host))
+        return cast("dict[str, dict[str, Any]]", found)
+
+    def _json(self, value: Any) -> str:
+        return json_text(value, self._scrub)
+
+
+def _append_last(connection: Connection, values: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+    _sql().insert_event(connection, values)
+    _sql().end_run(connection, values["run"], end)
+
+
+def _sql() -> Any:
+    """The statements; imported by the writer thread, because SQLAlchemy comes with them."""
+    from fleet.store import statements
+
+    return statements

@@ -1,0 +1,109 @@
+"""Fixtures every test can use: the lab's real hosts, hosts made for one test, a check for leaks.
+
+Tests of the lab are marked ``lab``. Where no lab can be had they are skipped, except under
+``./scripts/test``, which sets FLEET_LAB_REQUIRED: there a lab that cannot be had is a failure.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.core.errors import RefusedError
+from fleet.lab.definition import HostDefinition
+from fleet.lab.lab import Lab
+
+ROOT = Path(__file__).resolve().parent.parent
+INVENTORY = ROOT / "inventories" / "lab.yaml"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def lab_tools() -> None:
+    """A machine that can run a lab; skips (or fails, see above) where it cannot."""
+    lab = Lab.load(INVENTORY)
+    try:
+        lab.engine.require()
+    except RefusedError as error:
+        if os.environ.get("FLEET_LAB_REQUIRED"):
+            raise
+        pytest.skip(f"no lab: {error.what}")
+
+
+@pytest.fixture(scope="session")
+def lab(lab_tools: None) -> Lab:
+    """The lab of ``inventories/lab.yaml``, up. It is left up: the next session starts at once."""
+    found = Lab.load(INVENTORY)
+    found.up()
+    return found
+
+
+HostFactory = Callable[..., HostDefinition]
+
+
+@pytest.fixture
+def lab_host(lab: Lab) -> Iterator[HostFactory]:
+    """``lab_host(release="trixie", login="sudo_password", …)``: a host of its own for one test.
+
+    Takes the fields of :class:`HostDefinition`; its name and address are chosen. How fleet reaches it
+    is ``connection_variables(lab, host)``. It is removed when the test ends.
+    """
+    made: list[str] = []
+
+    def make(**fields: Any) -> HostDefinition:
+        name = fields.pop("name", None) or f"extra-{os.getpid()}-{next(_numbers)}"
+        if fields.get("login", "root") != "root":
+            fields.setdefault("user", "ops")
+        host = HostDefinition(name=name, address=lab.free_address(), **fields)
+        made.append(name)
+        lab.add_host(host)
+        return host
+
+    yield make
+    for name in made:
+        lab.remove_host(name)
+
+
+@pytest.fixture
+def fresh_host(lab: Lab) -> Callable[[str], str]:
+    """``fresh_host("gpu01")``: that host of the lab, made anew; its name."""
+
+    def renew(name: str) -> str:
+        lab.renew(name)
+        return name
+
+    return renew
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fails a test that leaves threads or file descriptors behind."""
+    gc.collect()
+    threads = set(threading.enumerate())
+    descriptors = _descriptors()
+    yield
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(timeout=10)  # one that was told to end is given the time to
+    left = [thread.name for thread in set(threading.enumerate()) - threads if thread.is_alive()]
+    assert not left, f"threads left running: {left}"
+    gc.collect()
+    opened = {number: target for number, target in _descriptors().items() if number not in descriptors}
+    assert not opened, f"file descriptors left open: {opened}"
+
+
+def _descriptors() -> dict[str, str]:
+    """Open file descriptors of this process: {number: what it is}."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the one that listed the directory
+            continue
+    return found

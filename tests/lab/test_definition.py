@@ -1,0 +1,114 @@
+"""What an inventory must say for a lab to be made of it. No engine is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleet.core.errors import ExitCode, InputError, RefusedError
+from fleet.lab.definition import load_definition
+from fleet.lab.lab import refuse_if_down
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEET_LAB_STATE", raising=False)
+
+
+def test_the_shipped_lab_is_the_four_hosts_of_the_readme() -> None:
+    lab = load_definition(REPOSITORY / "inventories" / "lab.yaml")
+    hosts = {host.name: host for host in lab.hosts}
+    assert lab.name == "lab"
+    assert lab.state == (REPOSITORY / ".lab").resolve() / "lab"
+    assert [(name, host.release) for name, host in hosts.items()] == [
+        ("gpu01", "bookworm"),
+        ("gpu02", "bookworm"),
+        ("gpu03", "trixie"),
+        ("gpu04", "bullseye"),
+    ]
+    assert "docker.io" in hosts["gpu02"].all_packages
+    assert hosts["gpu02"].foreign_containers == ("jupyter-anna",)
+    assert hosts["gpu03"].login == "sudo_password"
+    assert hosts["gpu03"].kill_user_processes
+    assert hosts["gpu04"].behind_bastion
+    assert lab.bastion is not None
+    assert all("docker.io" not in hosts[name].all_packages for name in ("gpu01", "gpu03", "gpu04"))
+
+
+def test_a_host_variable_wins_over_its_group_and_group_over_all(tmp_path: Path) -> None:
+    write(tmp_path / "group_vars" / "all.yaml", "lab_release: bullseye\nlab_memory: 100m\n")
+    write(tmp_path / "group_vars" / "odd" / "main.yml", "lab_memory: 200m\n")
+    inventory = write(
+        tmp_path / "small.yaml",
+        "all: {children: {odd: {hosts: {a: {ansible_host: 172.28.0.11, lab_release: trixie},"
+        " b: {ansible_host: 172.28.0.12}}}}}",
+    )
+    first, second = load_definition(inventory).hosts
+    assert (first.release, first.memory) == ("trixie", "200m")
+    assert (second.release, second.memory) == ("bullseye", "200m")
+
+
+def test_the_state_lies_beside_the_inventory_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "all: {hosts: {a: {ansible_host: 172.28.0.11, lab_release: trixie}}}"
+    inventory = write(tmp_path / "small.yaml", text)
+    assert load_definition(inventory).state == tmp_path / ".lab" / "small"
+    assert load_definition(inventory, "other").state == tmp_path / ".lab" / "other"
+    monkeypatch.setenv("FLEET_LAB_STATE", str(tmp_path / "elsewhere"))
+    assert load_definition(inventory).state == tmp_path / "elsewhere" / "small"
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    inventory = write(
+        tmp_path / "bad.yaml",
+        """
+all:
+  vars: {lab_subnet: 172.28.0.0/24}
+  hosts:
+    a: {ansible_host: 10.0.0.1, lab_release: bookworm}
+    b: {ansible_host: 172.28.0.2, lab_release: woody}
+    c: {ansible_host: 172.28.0.13, lab_release: trixie, lab_login: sudo_password}
+    d: {ansible_host: 172.28.0.13, lab_release: trixie, lab_shell: ksh}
+""",
+    )
+    with pytest.raises(InputError) as caught:
+        load_definition(inventory)
+    text = str(caught.value)
+    assert "a: ansible_host must be an address in lab_subnet 172.28.0.0/24, not '10.0.0.1'" in text
+    assert "b: lab_release must be one of bookworm, trixie, bullseye, not 'woody'" in text
+    assert "b: address 172.28.0.2 is taken by the bastion" in text
+    assert "c: lab_login sudo_password does not go with ansible_user root" in text
+    assert "d: lab_shell must be one of bash, csh, fish, not 'ksh'" in text
+    assert "d: address 172.28.0.13 is taken by c" in text
+
+
+def test_an_inventory_of_real_hosts_describes_no_lab(tmp_path: Path) -> None:
+    inventory = write(tmp_path / "site.yaml", "all: {hosts: {node1: {ansible_host: 10.0.0.1}}}")
+    with pytest.raises(InputError, match="describes no lab"):
+        load_definition(inventory)
+
+
+def test_yaml_that_does_not_parse_is_told_with_its_place(tmp_path: Path) -> None:
+    inventory = write(tmp_path / "bad.yaml", "all:\n  hosts: {a: [}\n")
+    with pytest.raises(InputError) as caught:
+        load_definition(inventory)
+    assert f"{inventory}:2:" in str(caught.value)
+
+
+def test_a_lab_that_is_down_is_refused_with_the_command_that_brings_it_up(tmp_path: Path) -> None:
+    text = "all: {hosts: {a: {ansible_host: 172.28.0.11, lab_release: trixie}}}"
+    inventory = write(tmp_path / "small.yaml", text)
+    with pytest.raises(RefusedError) as caught:
+        refuse_if_down(load_definition(inventory))
+    assert caught.value.exit_code is ExitCode.BAD_INPUT
+    assert caught.value.remedy == f"run fleet lab up {inventory}"
