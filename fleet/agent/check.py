@@ -115,6 +115,9 @@ class CheckPass:
         if judged is not None:
             return _result(step, judged[0], reason=judged[1])
         differences = resource.diff(resource.read(self._host, args), args)
+        outlook = resource.outlook(args, differences, self._forecast.everything())
+        if outlook is not None:
+            return _result(step, outlook, diff=differences or None)
         if differences:
             return _result(step, WOULD_CHANGE, diff=differences)
         judged = self._forecast.when_equal(resource, args)

@@ -34,6 +34,13 @@ class Forecast:
         (self.certain if certain else self.possible).merge(provides)
         self.opaque = self.opaque or not provides
 
+    def everything(self) -> Provides:
+        """What they would bring, certainly or perhaps."""
+        both = Provides()
+        both.merge(self.certain)
+        both.merge(self.possible)
+        return both
+
     def before_reading(
         self, host: Host, resource: Resource, args: Json, *, handler: bool
     ) -> Optional[tuple[str, str]]:

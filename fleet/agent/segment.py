@@ -204,6 +204,10 @@ class Segment:
         self._handled(step)
         fields: Json = {"status": CHANGED, "diff": differences}
         fields.update(extras or {})
+        if fields.pop("changed", True) is False:  # a command that only looks
+            fields["status"] = OK
+            for name in added:
+                self._pending.remove(name)
         return fields
 
     def _unwanted(self, step: Step) -> Optional[str]:

@@ -186,10 +186,11 @@ class Resource:
         """What the check pass says instead of ok or would_change, or None.
 
         Asked of every step whose state could be read. ``provided`` is what earlier steps that would
-        change bring: a step that brings one of these too may find another world when its turn comes.
-        Without this a check would promise "ok" for the service whose configuration is about to change.
+        change bring. What follows from :meth:`provides` and :meth:`requires` alone is judged by
+        :mod:`fleet.agent.forecast`; this is for what only the kind knows, such as a guard command that
+        may see another world when its turn comes.
         """
-        return KNOWN_AFTER_APPLY if self.provides(args).common(provided) else None
+        return None
 
     def looks_at(self, args: Json) -> Provides:
         """What :meth:`read` will ask of the host; give it to :meth:`Host.expect` for all steps first,

@@ -85,7 +85,7 @@ class Command(Resource):
         return Provides(files=[args[name] for name in ("creates", "removes") if args.get(name)])
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """A guard that is a command may see another world once earlier steps have changed it."""
+        """A guard may see another world once earlier steps have changed it."""
         if args.get("changed_when") == "never":
             return OK
         if provided and (args.get("unless") is not None or args.get("only_if") is not None):

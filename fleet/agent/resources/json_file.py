@@ -80,7 +80,8 @@ def parse(path: str, data: bytes) -> Json:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line, column = _place(data[: error.start].decode("utf-8"), error.start)
+        head = data[: error.start].decode("utf-8")
+        line, column = _place(head, len(head))
         raise StepFailed("%s:%d:%d: is not UTF-8 text" % (path, line, column), _REMEDY) from None
     if text.startswith("\ufeff"):
         raise StepFailed(
@@ -92,8 +93,8 @@ def parse(path: str, data: bytes) -> Json:
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        message = "%s:%d:%d: %s" % (path, error.lineno, error.colno, _why(text, error.pos, error.msg))
-        raise StepFailed(message, _REMEDY) from None
+        place, words = _diagnosis(text, error.pos, error.msg)
+        raise StepFailed("%s:%d:%d: %s" % (path, *_place(text, place), words), _REMEDY) from None
     except (ValueError, RecursionError) as error:
         raise StepFailed("%s:1:1: %s" % (path, error), _REMEDY) from None
     if not isinstance(document, dict):
@@ -178,24 +179,23 @@ def _no_constant(name: str) -> None:
     raise ValueError("holds %s, which is not JSON" % name)
 
 
-def _why(text: str, place: int, said: str) -> str:
-    """What is wrong, in words that do not depend on the Python release."""
+def _diagnosis(text: str, place: int, said: str) -> Tuple[int, str]:
+    """Where and what is wrong, in words and places that do not depend on the Python release."""
     here = text[place : place + 1]
-    after = text[place + 1 :].lstrip()[:1]
-    before = text[:place].rstrip()[-1:]
     if text.lstrip()[:1] not in ("{", "["):
-        return "is not JSON: it begins with %r" % text.strip()[:40]
+        return place, "is not JSON: it begins with %r" % text.strip()[:40]
     if said.startswith("Extra data"):
-        return "a second value begins here; the file must hold one object"
-    if (before == "," and here in ("}", "]")) or (here == "," and after in ("}", "]")):
-        return "a comma before the closing bracket is not JSON"
+        return place, "a second value begins here; the file must hold one object"
+    comma = place if here == "," else len(text[:place].rstrip()) - 1
+    if text[comma : comma + 1] == "," and text[comma + 1 :].lstrip()[:1] in ("}", "]"):
+        return comma, "a comma before the closing bracket is not JSON"
     if here in ("/", "#"):
-        return "comments are not JSON"
+        return place, "comments are not JSON"
     if here in ("\u201c", "\u201d", "\u2018", "\u2019", "'"):
-        return "names and texts need straight double quotes, not %s" % here
+        return place, "names and texts need straight double quotes, not %s" % here
     if not here:
-        return "the file ends in the middle: a closing bracket or quote is missing"
-    return "is not JSON: %s" % (said[:1].lower() + said[1:])
+        return place, "the file ends in the middle: a closing bracket or quote is missing"
+    return place, "is not JSON: %s" % (said[:1].lower() + said[1:])
 
 
 def _place(text: str, offset: int) -> Tuple[int, int]:

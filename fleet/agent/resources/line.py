@@ -145,7 +145,8 @@ def _is_it(one: str, line: Optional[str], match: Optional[Pattern[str]]) -> bool
 
 
 def _joined(lines: List[str], open_end: bool) -> str:
-    return "\n".join(lines) + ("" if open_end or not lines else "\n")
+    """The lines as text. ``open_end``: without a last line break, unless the last line is empty."""
+    return "\n".join(lines) + ("" if not lines or (open_end and lines[-1]) else "\n")
 
 
 def _pattern(text: Optional[str], name: str) -> Optional[Pattern[str]]:

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent import files
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -114,18 +114,9 @@ class Service(Resource):
         return would_change_if(wanted and not provided.get("packages"))
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """A file it reflects is about to change: it would be restarted, if it runs."""
+        """A package to come may bring the missing unit, and start or enable it by itself."""
         absent = any(entry["before"] == "absent" for entry in differences)
-        if absent:
-            return KNOWN_AFTER_APPLY if provided.get("packages") else None
-        name = unit_name(args["name"])
-        reflected = Provides(files=args.get("reflects") or (), directories=args.get("reflects") or ())
-        about = provided.contains("units", name) or bool(reflected.common(provided))
-        if not about or args.get("state") == "stopped":
-            return None
-        if differences:
-            return WOULD_CHANGE
-        return KNOWN_AFTER_APPLY
+        return KNOWN_AFTER_APPLY if absent and provided.get("packages") else None
 
 
 def unit_name(name: str) -> str:
@@ -234,16 +225,17 @@ def _must_exist(name: str, unit: Dict[str, str]) -> None:
 
 def _broken(host: Host, name: str, verb: str, unit: Dict[str, str], result: Result) -> StepFailed:
     """The failure of a unit, with the last lines of its own log."""
+    if unit.get("LoadState") == "masked":
+        return StepFailed("%s of %s failed: it is masked" % (verb, name), _unmask(name), result)
     log = host.run(
         ["journalctl", "-u", name, "-n", "5", "--no-pager", "-o", "cat"], deadline_s=QUERY_DEADLINE_S
     )
     said = last_words(log, 5) if log.ok and log.stdout.strip() else last_words(result)
     state = "%s (%s)" % (unit.get("ActiveState", "unknown"), unit.get("Result", "unknown"))
-    remedy = "look at: journalctl -u %s -n 50" % name
-    if unit.get("LoadState") == "masked":
-        remedy = _unmask(name)
     return StepFailed(
-        "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""), remedy, result
+        "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""),
+        "look at: journalctl -u %s -n 50" % name,
+        result,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent import files
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
+from fleet.agent.protocol import Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -85,10 +85,6 @@ class SystemdUnit(Resource):
     def looks_at(self, args: Json) -> Provides:
         """The unit."""
         return Provides(units=[unit_name(args["name"])])
-
-    def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """An earlier step changes the same unit, or a program it would start is yet to come."""
-        return KNOWN_AFTER_APPLY if self.provides(args).common(provided) else None
 
 
 def _path(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
+from fleet.agent.protocol import Json
 from fleet.agent.resources.base import (
     MASK,
     Difference,
@@ -113,11 +113,6 @@ class User(Resource):
     def forecast(self, args: Json, provided: Provides) -> str:
         """Nobody is in a group that is not there yet."""
         return would_change_if(not provided.contains("users", args["name"]))
-
-    def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """Only the same user, or one of its groups being touched, matters; not a group of its name."""
-        touched = Provides(users=[args["name"]]).common(provided) or self.requires(args).common(provided)
-        return KNOWN_AFTER_APPLY if touched else None
 
 
 def _wanted_groups(now: List[str], args: Json) -> List[str]:
