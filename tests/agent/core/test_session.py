@@ -124,6 +124,21 @@ def test_starting_what_was_done_tells_again_how_it_went(host: FakeHost) -> None:
     assert host.applied() == ["a"]
 
 
+def test_a_resumed_start_tells_what_lasts_of_earlier_attempts_but_no_earlier_end(host: FakeHost) -> None:
+    wanted = plan(step("a"), step("b", fail=True))
+    host.play(wanted)
+    host.set("repaired")
+    kinds = ["result", "begin", "intent", "result", "end"]
+    session = host.session()
+    session.request("start", plan=wanted, secrets={}, after_seq=0)
+    records = session.records_to_end()
+    assert [record["kind"] for record in records] == kinds
+    assert [record["seq"] for record in records] == [3, 7, 8, 9, 10]
+    again = host.session()
+    again.request("start", plan=wanted, secrets={}, after_seq=8)
+    assert [record["seq"] for record in again.records_to_end()] == [9, 10]
+
+
 def test_the_journal_can_be_read_whole(host: FakeHost) -> None:
     wanted = plan(step("a"))
     host.play(wanted)

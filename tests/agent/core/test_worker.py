@@ -84,7 +84,7 @@ def test_a_convergent_step_killed_in_its_apply_takes_effect_once(
     assert host.play(wanted)[-1]["status"] == "lost"
     assert host.applied() == applied
     assert "restart" in Pending(host.paths), "whatever happens now, the handler will run"
-    assert results(host.play(wanted)) == {"b": "changed", "c": "changed"}
+    assert results(host.play(wanted)) == {"a": "changed", "b": "changed", "c": "changed"}
     assert host.applied() == ["a", "b", "c"]
 
 
@@ -109,7 +109,7 @@ def test_a_failed_step_ends_the_segment_and_is_tried_again_on_resume(host: FakeH
     assert next(record for record in records if record.get("status") == "failed")["remedy"] == "repair it"
     assert host.lease() is None
     host.set("repaired")
-    assert results(host.play(wanted)) == {"b": "changed", "c": "changed"}
+    assert results(host.play(wanted)) == {"a": "changed", "b": "changed", "c": "changed"}
     assert host.applied() == ["a", "b", "c"]
 
 
@@ -218,7 +218,7 @@ def test_cancel_stops_at_the_next_step_edge_and_releases_the_lease(host: FakeHos
     host.wait(lambda: not Lease(host.paths).worker_alive())
     assert host.lease() is None
     assert session.request("cancel", run="run-1") == {"sent": False}
-    assert results(host.play(plan(step("w", "wait"), step("b")))) == {"b": "changed"}
+    assert results(host.play(plan(step("w", "wait"), step("b")))) == {"w": "changed", "b": "changed"}
 
 
 def test_a_step_that_listens_is_cancelled_itself(host: FakeHost) -> None:
@@ -269,7 +269,7 @@ def test_a_reboot_ends_the_segment_and_is_proven_by_another_boot_id(host: FakeHo
     assert host.play(wanted)[-1]["status"] == "reboot", "the same boot id: it never went down"
     assert host.get("reboots") == "asked\nasked\n"
     host.set("boot_id", BOOT_2)
-    assert results(host.play(wanted)) == {"r": "changed"}
+    assert results(host.play(wanted)) == {"a": "changed", "r": "changed"}
     assert host.get("reboots") == "asked\nasked\n"
     host.set("boot_id", "33333333-3333-3333-3333-333333333333")
     assert host.play(wanted)[-1]["status"] == "done", "a later reboot of somebody else's changes nothing"
