@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WAITING_REQUESTS = 4  # lines of up to 16 MiB each; the reader waits while the queue is full
 _READ = 64 * 1024
-_LAST_WORDS_S = 15.0  # how long a request may still run when nobody listens any more
+LAST_WORDS_S = 15.0  # how long a request may still run when nobody listens any more
 
 
 class Closed(Exception):
@@ -32,8 +32,14 @@ class Channel:
     """Messages from file descriptor ``source`` and to ``sink``."""
 
     def __init__(
-        self, source: int, sink: int, *, beat_s: float = BEAT_SECONDS, silence_s: float = SILENCE_SECONDS
-    ):
+        self,
+        source: int,
+        sink: int,
+        *,
+        beat_s: float = BEAT_SECONDS,
+        silence_s: float = SILENCE_SECONDS,
+        last_words_s: float = LAST_WORDS_S,
+    ) -> None:
         import queue
         import threading
 
@@ -41,12 +47,12 @@ class Channel:
         self._sink = sink
         self._beat_s = beat_s
         self._silence_s = silence_s
+        self._last_words_s = last_words_s
         self._lock = threading.Lock()
         self._messages: queue.Queue[Optional[Json]] = queue.Queue(_WAITING_REQUESTS)
         self._empty = queue.Empty
         self._gone = threading.Event()
         self._heard = time.monotonic()
-        self._waiting_for_room = False
         for work in (self._read, self._beat):
             threading.Thread(target=work, daemon=True).start()
 
@@ -94,7 +100,7 @@ class Channel:
         self._gone.set()
         self._put(None)
         # A request that outlasts its listener (a read of a dead network disk) must not keep us here.
-        time.sleep(_LAST_WORDS_S)
+        time.sleep(self._last_words_s)
         os._exit(0)
 
     def _next_bytes(self) -> bytes:

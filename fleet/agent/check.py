@@ -69,8 +69,7 @@ class CheckPass:
         for step in self._steps:
             try:
                 resource = self._load(step["resource"])
-                self._host.expect(resource.provides(step["args"]))
-                self._host.expect(resource.requires(step["args"]))
+                self._host.expect(resource.looks_at(step["args"]))
             except (StepFailed, UnknownKind):
                 continue  # said again, and reported, when the step is judged
 

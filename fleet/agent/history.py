@@ -40,6 +40,10 @@ class Work:
             return result
         return None
 
+    def lasting_seqs(self) -> frozenset[int]:
+        """The sequence numbers of the results that last."""
+        return frozenset(result["seq"] for step, result in self.results.items() if self.lasting(step))
+
 
 class History:
     """Everything known of one run on this host."""

@@ -116,7 +116,7 @@ def write_durably(path: str, data: bytes) -> None:
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
-    except OSError:
+    except BaseException:
         os.unlink(temporary)
         raise
     finally:

@@ -32,7 +32,7 @@ class Pending:
             import hashlib
 
             name = name[:130] + "%" + hashlib.sha256(raw).hexdigest()
-        return self._folder + "/" + name
+        return self._folder + "/" + (name or "%")
 
     def __contains__(self, handler: str) -> bool:
         return os.path.exists(self.path(handler))

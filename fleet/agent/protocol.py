@@ -43,7 +43,6 @@ SEGMENT_FAILED = "failed"
 SEGMENT_CANCELLED = "cancelled"
 SEGMENT_INTERRUPTED = "interrupted"
 SEGMENT_REBOOT = "reboot"  # the host is about to go down, on purpose
-SEGMENT_LOST = "lost"  # said by a session, never journalled: the worker is gone without an end
 
 # On a lab host only; its presence marks everything said of the host as simulated.
 SIMULATED_MARKER = "/etc/fleet-lab.json"

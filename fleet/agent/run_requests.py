@@ -24,7 +24,6 @@ from fleet.agent.protocol import (
     ERROR_LOCKED,
     ERROR_PERMISSION,
     SEGMENT_DONE,
-    SEGMENT_LOST,
     plan_hash,
 )
 from fleet.agent.runs import close_run, reopen_run
@@ -113,7 +112,8 @@ class RunRequests:
     # -- start ---------------------------------------------------------------------------------------------
 
     def start(self, params: Json) -> Json:
-        """Have a worker apply the plan, or join the one that does; then that attempt's records stream.
+        """Have a worker apply the plan, or join the one that does; then that attempt's records stream,
+        after the lasting results of earlier attempts at the same plan (never an earlier end).
 
         A plan that was done before is not begun again: the records of its last attempt stream.
         """
@@ -124,10 +124,10 @@ class RunRequests:
         run, segment, digest = plan["run"], plan["segment"], plan_hash(plan)
         alive, history = self._claim_or_join(params, run, segment, digest)
         work = history.work(segment, digest)
-        after = history.last_seq
+        boundary = history.last_seq
         answer: Json = {"attempt": history.attempt, "unit": None, "resumed": work is not None or alive}
         if work is not None and (alive or work.status == SEGMENT_DONE):
-            after = work.begin_seq - 1
+            boundary = work.begin_seq - 1
         if alive:
             answer["unit"] = unit_name(run, history.attempt) if self._machine.systemd() else None
         elif work is not None and work.status == SEGMENT_DONE:
@@ -137,7 +137,9 @@ class RunRequests:
             reopen_run(self._paths, run)
             answer["attempt"] = history.attempt + 1
             answer["unit"] = self._launch(run, segment, digest, answer["attempt"], secrets)
-        self._follow(run, after)
+        after = params.get("after_seq")
+        earlier = work.lasting_seqs() if work is not None else frozenset()
+        self._follow(run, after if isinstance(after, int) else 0, boundary, earlier)
         return answer
 
     def _claim_or_join(self, params: Json, run: str, segment: int, digest: str) -> tuple[bool, History]:
@@ -246,7 +248,7 @@ class RunRequests:
             raise RequestError(ERROR_BAD_REQUEST, "after_seq is a whole number")
         live = self._alive(run)
         last = History.load(self._paths.journal(run)).last_seq
-        self._follow(run, after)
+        self._follow(run, after, after, frozenset())
         return {"live": live, "last_seq": last}
 
     def cancel(self, params: Json) -> Json:
@@ -292,18 +294,23 @@ class RunRequests:
         held = self._lease.read()
         return held is not None and held["run"] == run and self._lease.worker_alive()
 
-    def _follow(self, run: str, after: int) -> None:
+    def _follow(self, run: str, after: int, boundary: int, earlier: frozenset[int]) -> None:
         if self._following is not None:
             self._following.tail.close()
-        self._following = Following(run, Tail(self._paths.journal(run), after), lambda: self._alive(run))
+        tail = Tail(self._paths.journal(run), after)
+        self._following = Following(run, tail, boundary, earlier, lambda: self._alive(run))
 
 
 class Following:
-    """One journal on its way to the controller."""
+    """One journal on its way to the controller: up to ``boundary`` only the records ``earlier`` names."""
 
-    def __init__(self, run: str, tail: Tail, alive: Callable[[], bool]) -> None:
+    def __init__(
+        self, run: str, tail: Tail, boundary: int, earlier: frozenset[int], alive: Callable[[], bool]
+    ) -> None:
         self.tail = tail
         self._run = run
+        self._boundary = boundary
+        self._earlier = earlier
         self._alive = alive
         self._looked = 0.0
 
@@ -319,25 +326,15 @@ class Following:
         while True:  # after the look: what a worker wrote before it ended is sent before that is said
             records = self.tail.read()
             for record in records:
-                channel.send({"type": "record", "record": record})
+                if record["seq"] > self._boundary or record["seq"] in self._earlier:
+                    channel.send({"type": "record", "record": record})
             if not records:
                 break
         if ended:
             if self.tail.last_kind not in (None, "end"):
-                channel.send({"type": "record", "record": self._lost()})
+                channel.send({"type": "idle", "run": self._run, "last_seq": self.tail.last_seq})
             self.tail.close()
         return not ended
-
-    def _lost(self) -> Json:
-        """An end that stands in no journal: nobody is left who would write one."""
-        return {
-            "kind": "end",
-            "status": SEGMENT_LOST,
-            "seq": self.tail.last_seq,
-            "at": round(time.time(), 3),
-            "reason": "the worker of run %s is gone without an end; start the run again to go on" % self._run,
-            "counts": {},
-        }
 
 
 def _end_of(log: str) -> str:

@@ -128,9 +128,7 @@ class Session:
     def _dispatch(self, message: Json) -> Json:
         method, params = message.get("method"), message.get("params", {})
         if message["type"] != "request":
-            raise RequestError(
-                "bad_request", "a message of type %r, where a request belongs" % message["type"]
-            )
+            raise RequestError("bad_request", "a request belongs here, not a %s" % message["type"])
         if not isinstance(params, dict) or not isinstance(method, str):
             raise RequestError("bad_request", "a request has a method (text) and params (an object)")
         if method == "bye":

@@ -27,7 +27,7 @@ Message = dict[str, Any]
 BACKLOG_LIMIT = 64 * 1024 * 1024
 WRITE_SECONDS = 30.0
 BEAT = protocol.encode({"type": "beat"})
-STREAMED = frozenset({"record", "output"})
+STREAMED = frozenset({"record", "output", "idle"})
 
 
 class AgentConnection:

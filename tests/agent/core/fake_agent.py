@@ -69,7 +69,8 @@ class Thing(Resource):
         return [{"path": args["name"], "before": state["value"], "after": wanted}]
 
     def apply(self, host, args, differences, report):
-        if args.get("crash") == "before":
+        if args.get("crash") == "before" and read_world("crashed") is None:
+            write_world("crashed", "")
             die()
         if args.get("say"):
             report.output(host.secret(args["say"]))

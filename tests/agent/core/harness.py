@@ -158,6 +158,8 @@ class Session:
     def _keep(self, message: dict[str, Any]) -> None:
         if message["type"] == "record":
             self.records.append(message["record"])
+        elif message["type"] == "idle":  # as an end that stands in no journal
+            self.records.append({"kind": "end", "status": "lost", "seq": message["last_seq"]})
         elif message["type"] == "output":
             self.outputs.append(message)
         elif message["type"] == "beat":

@@ -37,42 +37,55 @@ def test_the_intent_comes_before_the_apply_and_the_result_after(host: FakeHost) 
     assert records[3]["diff"] == [{"path": "a", "before": None, "after": "wanted"}]
 
 
-EDGES = [f"{moment}:{number}" for number in range(2, 10) for moment in ("before", "after")]
+# The records of the plan below, uninterrupted: begin; intent and result of a and b; intent, notified and
+# result of c; intent, handled and result of d; intent and result of e; end.
+EDGES = [f"{moment}:{number}" for number in range(2, 15) for moment in ("before", "after")]
 
 
 @pytest.mark.parametrize("crash", EDGES)
 def test_killed_at_any_edge_of_the_journal_no_step_is_lost_or_applied_twice(
     host: FakeHost, crash: str
 ) -> None:
-    # Records of an uninterrupted run: begin, 3 x (intent, result), notified after c's intent, handler …
     wanted = plan(
         step("a"), step("b"), step("c", notify=["restart"]), step("d", handler="restart"), step("e")
     )
-    first = host.play(wanted, FAKE_CRASH=crash)
-    assert first[-1]["kind"] == "end"
-    assert first[-1]["status"] == "lost"
+    session = host.session(FAKE_CRASH=crash)
+    session.request("start", plan=wanted, secrets={})
+    assert session.records_to_end()[-1]["status"] == ("done" if crash == "after:14" else "lost")
+    host.wait(lambda: not Lease(host.paths).worker_alive())
     assert host.lease() is not None
-    host.play(wanted)
-    assert sorted(host.applied()) == ["a", "b", "c", "d", "e"]
+    session.request("start", plan=wanted, secrets={})
+    assert session.records_to_end()[-1]["status"] == "done"
+    host.wait(lambda: not Lease(host.paths).worker_alive())
+    assert host.applied() == ["a", "b", "c", "d", "e"]
     work = host.history().current
     assert work is not None
-    assert {name: result["status"] for name, result in work.results.items()} == dict.fromkeys(
-        "abcde", "changed"
-    )
-    assert work.status == "done"
+    statuses = {name: result["status"] for name, result in work.results.items()}
+    assert statuses == dict.fromkeys("abcde", "changed")
     assert "restart" not in Pending(host.paths)
     assert host.lease() is None
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_convergent_step_killed_in_its_apply_takes_effect_once(host: FakeHost, moment: str) -> None:
-    host.play(plan(step("a"), step("b", crash=moment), step("c")))
-    if moment == "before":  # "before" kills every attempt, so this time the plan must not say so
-        assert host.applied() == ["a"]
-        return
-    host.play(plan(step("a"), step("b", crash=moment), step("c")))
+def test_a_worker_killed_before_its_begin_is_an_error_and_can_be_started_again(host: FakeHost) -> None:
+    session = host.session(FAKE_CRASH="before:1")
+    response = session.ask("start", plan=plan(step("a")), secrets={})
+    assert response["error"]["kind"] == "failed"
+    assert "before it began" in response["error"]["message"]
+    assert host.applied() == []
+    session.request("start", plan=plan(step("a")), secrets={})
+    assert session.records_to_end()[-1]["status"] == "done"
+
+
+@pytest.mark.parametrize(("moment", "applied"), [("before", ["a"]), ("after", ["a", "b"])])
+def test_a_convergent_step_killed_in_its_apply_takes_effect_once(
+    host: FakeHost, moment: str, applied: list[str]
+) -> None:
+    wanted = plan(step("a"), step("b", crash=moment, notify=["restart"]), step("c"))
+    assert host.play(wanted)[-1]["status"] == "lost"
+    assert host.applied() == applied
+    assert "restart" in Pending(host.paths), "whatever happens now, the handler will run"
+    assert results(host.play(wanted)) == {"a": "changed", "b": "changed", "c": "changed"}
     assert host.applied() == ["a", "b", "c"]
-    assert results(host.journal()) == {"a": "changed", "b": "changed", "c": "changed"}
 
 
 def test_a_command_interrupted_in_its_apply_is_not_repeated(host: FakeHost) -> None:
@@ -96,7 +109,7 @@ def test_a_failed_step_ends_the_segment_and_is_tried_again_on_resume(host: FakeH
     assert next(record for record in records if record.get("status") == "failed")["remedy"] == "repair it"
     assert host.lease() is None
     host.set("repaired")
-    assert results(host.play(wanted)) == {"b": "changed", "c": "changed"}
+    assert results(host.play(wanted)) == {"a": "changed", "b": "changed", "c": "changed"}
     assert host.applied() == ["a", "b", "c"]
 
 
@@ -205,7 +218,7 @@ def test_cancel_stops_at_the_next_step_edge_and_releases_the_lease(host: FakeHos
     host.wait(lambda: not Lease(host.paths).worker_alive())
     assert host.lease() is None
     assert session.request("cancel", run="run-1") == {"sent": False}
-    assert results(host.play(plan(step("w", "wait"), step("b")))) == {"b": "changed"}
+    assert results(host.play(plan(step("w", "wait"), step("b")))) == {"w": "changed", "b": "changed"}
 
 
 def test_a_step_that_listens_is_cancelled_itself(host: FakeHost) -> None:
@@ -256,7 +269,7 @@ def test_a_reboot_ends_the_segment_and_is_proven_by_another_boot_id(host: FakeHo
     assert host.play(wanted)[-1]["status"] == "reboot", "the same boot id: it never went down"
     assert host.get("reboots") == "asked\nasked\n"
     host.set("boot_id", BOOT_2)
-    assert results(host.play(wanted)) == {"r": "changed"}
+    assert results(host.play(wanted)) == {"a": "changed", "r": "changed"}
     assert host.get("reboots") == "asked\nasked\n"
     host.set("boot_id", "33333333-3333-3333-3333-333333333333")
     assert host.play(wanted)[-1]["status"] == "done", "a later reboot of somebody else's changes nothing"
