@@ -99,6 +99,10 @@ MaxAuthTries 6
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
+
+    def remove(self) -> None:
+        """Stop it and take away what lies outside of the test's folder."""
+        self.stop()
         shutil.rmtree(self.open_folder, ignore_errors=True)
 
     def sessions(self) -> list[int]:

@@ -42,6 +42,9 @@ def answer(request, size):
         line = (json.dumps({"type": "record", "record": {"pad": "x" * 60000}}) + "\n").encode()
         while True:
             os.write(1, line)
+    elif method == "endless":
+        while True:
+            os.write(1, b"x" * 65536)
     elif method == "stderr":
         os.write(2, params["text"].encode())
         os._exit(3)

@@ -102,6 +102,16 @@ def test_an_entry_without_the_port_serves_if_it_is_the_right_key(sshd, connector
     assert connector.connect(settings_for(sshd, trust=False)).request("echo", {}) == {}
 
 
+def test_an_entry_without_the_port_says_nothing_against_another_key(
+    sshd, make_connector, settings_for, home, tmp_path
+):
+    other = make_key(tmp_path / "other")
+    (home / ".ssh" / "known_hosts").write_text(f"127.0.0.1 {public(other)}\n")
+    with pytest.raises(HostKeyUnknown):
+        make_connector().connect(settings_for(sshd, trust=False))
+    assert make_connector(accept_new=True).connect(settings_for(sshd, trust=False)).alive
+
+
 def test_an_alias_is_looked_up_instead_of_the_address(sshd, connector, settings_for, home):
     (home / ".ssh" / "known_hosts").write_text(f"rack7 {public(sshd.host_keys['ed25519'])}\n")
     settings = settings_for(sshd, trust=False, endpoint={"host_key_alias": "rack7"})
