@@ -135,6 +135,7 @@ class _Dialogue:
     ) -> None:
         self._channel = channel
         self._become = settings.become
+        self.escalating = become_user(settings) is not None
         self._deadline = deadline
         self._drop_noise = drop_noise
         self._out = bytearray()
@@ -238,7 +239,7 @@ def _refusal(kind: str, words: list[str], dialogue: _Dialogue) -> HostUnreachabl
             f"its Python is too old or incomplete: {last_words(errors, 1)}",
             remedy="install the full python3 (3.9 or later), or set ansible_python_interpreter",
         )
-    if b"sudo" in errors.lower() and (refused := escalation.explain(errors)):
+    if dialogue.escalating and (refused := escalation.explain(errors)):
         return refused
     return ProtocolError(
         f"the agent did not start{dialogue.heard()}",

@@ -27,7 +27,7 @@ NEEDED = (
 )
 
 # Runs on any Python from 2.7 far enough to say that it is too old. sys.argv: -c, this, nonce, sha256,
-# size, arguments of the session.
+# size.
 STAGE = f"""\
 import sys,os
 a=sys.argv;v=sys.version_info
@@ -54,7 +54,7 @@ if not h:
  d="/proc/self/fd/%d"%f
 sys.path.insert(0,d)
 from fleet.agent import session
-session.main(a[5:],b)
+session.main(["--bundle",a[3]],b)
 """
 
 PATHS = (
@@ -87,13 +87,11 @@ INSTALL += 'echo "FLEET-INSTALLED-$1 $?"'
 
 
 def session_command(
-    nonce: str, bundle: Bundle, *, python: str | None, become: str | None, arguments: Sequence[str] = ()
+    nonce: str, bundle: Bundle, *, python: str | None, become: str | None
 ) -> str:
     """The line that finds a Python and starts the agent's session, as user ``become`` if given."""
     stage = base64.b64encode(zlib.compress(STAGE.encode(), 9)).decode()
-    return _line(
-        FINDER, nonce, [stage, python or "-", bundle.sha256, str(len(bundle.data)), *arguments], become
-    )
+    return _line(FINDER, nonce, [stage, python or "-", bundle.sha256, str(len(bundle.data))], become)
 
 
 def install_command(nonce: str, command: str, *, become: str | None) -> str:
