@@ -45,12 +45,12 @@ def bootstrap(
     except _NoPython as missing:
         command = python_install.install_command(missing.distribution)
         if not install or command is None:
-            raise missing.error() from None
+            raise missing.error(settings.python) from None
         _install(open_channel, settings, command)
     try:
         return _start(open_channel, settings, bundle)
     except _NoPython as missing:
-        raise missing.error() from None
+        raise missing.error(settings.python) from None
 
 
 def _start(open_channel: Opener, settings: ConnectionSettings, bundle: Bundle) -> Bootstrapped:
@@ -116,9 +116,9 @@ class _NoPython(Exception):
         self.distribution = distribution
         self.unfit = unfit
 
-    def error(self) -> PythonMissing:
-        """The error for the operator."""
-        return python_install.python_missing(self.distribution, self.unfit)
+    def error(self, asked: str | None) -> PythonMissing:
+        """The error for the operator, who asked for the interpreter ``asked`` (None: for any)."""
+        return python_install.python_missing(self.distribution, self.unfit, asked)
 
 
 class _Dialogue:

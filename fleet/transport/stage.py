@@ -65,8 +65,8 @@ PATHS = (
 # $1 nonce, $2 stage, $3 interpreter or -, then the stage's arguments.
 FINDER = (
     PATHS + "n=$1 s=$2 g=$3; shift 3; "
-    '[ "$g" = - ] && g="python3 python3.13 python3.12 python3.11 python3.10 python3.9 '
-    '/usr/libexec/platform-python"; '
+    '[ "$g" = - ] && g=python3,python3.13,python3.12,python3.11,python3.10,python3.9,'
+    "/usr/libexec/platform-python; IFS=,; "
     'for p in $g; do p=$(command -v "$p") || continue; '
     '"$p" -I -S -c "import sys,zlib,binascii;exec(zlib.decompress(binascii.a2b_base64(sys.argv[1])))" '
     '"$s" "$n" "$@"; [ $? = 97 ] || exit 0; done; '
@@ -86,9 +86,7 @@ INSTALL = PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </
 INSTALL += 'echo "FLEET-INSTALLED-$1 $?"'
 
 
-def session_command(
-    nonce: str, bundle: Bundle, *, python: str | None, become: str | None
-) -> str:
+def session_command(nonce: str, bundle: Bundle, *, python: str | None, become: str | None) -> str:
     """The line that finds a Python and starts the agent's session, as user ``become`` if given."""
     stage = base64.b64encode(zlib.compress(STAGE.encode(), 9)).decode()
     return _line(FINDER, nonce, [stage, python or "-", bundle.sha256, str(len(bundle.data))], become)

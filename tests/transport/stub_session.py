@@ -14,7 +14,7 @@ def hello(bundle):
     return {
         "type": "hello",
         "protocol": int(os.environ.get("STUB_PROTOCOL", "1")),
-        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python": ".".join(map(str, sys.version_info[:3])),
         "uid": os.getuid(),
         "pid": os.getpid(),
         "path": sys.path[0],

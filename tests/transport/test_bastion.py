@@ -28,8 +28,12 @@ def test_ten_targets_share_one_connection_to_their_bastion(sshd, bastion, connec
     trust(bastion, home)
     settings = settings_for(sshd, jumps=(endpoint_of(bastion),))
     with ThreadPoolExecutor(10) as pool:
-        connections = list(pool.map(connector.connect, [replace(settings, name=f"gpu{n}") for n in range(10)]))
-    assert [connection.request("echo", {"n": n})["n"] for n, connection in enumerate(connections)] == list(range(10))
+        connections = list(
+            pool.map(connector.connect, [replace(settings, name=f"gpu{n}") for n in range(10)])
+        )
+    assert [connection.request("echo", {"n": n})["n"] for n, connection in enumerate(connections)] == list(
+        range(10)
+    )
     assert bastion.logged("Accepted publickey") == 1
     assert sshd.logged("Accepted publickey") == 10
 

@@ -59,7 +59,10 @@ class ScriptedHost:
 def start(host, *, become=True, password=PASSWORD, install=False):
     secret = Secret(password, "sudo password") if password else None
     wanted = ConnectionSettings(
-        "gpu01", Endpoint("h", user="alice"), become=Become(become, password=secret), deadlines=Deadlines(hello=5)
+        "gpu01",
+        Endpoint("h", user="alice"),
+        become=Become(become, password=secret),
+        deadlines=Deadlines(hello=5),
     )
     return bootstrap(host.open, wanted, BUNDLE, install=install)
 
@@ -126,7 +129,11 @@ def test_an_echo_of_the_command_line_is_noise():
         ([(READY[:-4] + b"7\n", b"")], ProtocolError, "ready marker that says '7'"),
         ([(b"FLEET-DAMAGED-{n}\n", b"")], ProtocolError, "did not start"),
         ([(b"FLEET-NOPYTHON-{n} debian\n", b"")], PythonMissing, "apt-get install -y python3"),
-        ([(b"FLEET-NOPYTHON-{n} rocky rhel centos fedora\n", b"")], PythonMissing, "dnf install -y python3.11"),
+        (
+            [(b"FLEET-NOPYTHON-{n} rocky rhel centos fedora\n", b"")],
+            PythonMissing,
+            "dnf install -y python3.11",
+        ),
         ([(b"FLEET-NOPYTHON-{n} plan9\n", b"")], PythonMissing, "ansible_python_interpreter"),
         ([(b"", b"ModuleNotFoundError: No module named 'zlib'\n")], PythonMissing, "zlib"),
         ([(b"", b"Unknown option: -I\n")], PythonMissing, "too old"),
@@ -179,7 +186,9 @@ def test_a_word_that_no_quoting_carries_is_refused():
         stage.session_command("ab", BUNDLE, python="/bin/it's", become=None)
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "tcsh", *filter(shutil.which, ["fish", "zsh", "ksh", "mksh"])])
+@pytest.mark.parametrize(
+    "shell", ["dash", "bash", "tcsh", *filter(shutil.which, ["fish", "zsh", "ksh", "mksh"])]
+)
 def test_shells_pass_the_words_on_unchanged(shell):
     """The scripts and arguments arrive at /bin/sh as they were, whatever the login shell."""
     need(shell, root=False)

@@ -42,7 +42,9 @@ def test_a_name_that_does_not_resolve(sshd, connector, settings_for, name):
 
 def test_a_server_that_never_speaks(sshd, connector, settings_for):
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        settings = settings_for(sshd, endpoint={"port": mute.getsockname()[1]}, deadlines=replace(QUICK, banner=0.5))
+        settings = settings_for(
+            sshd, endpoint={"port": mute.getsockname()[1]}, deadlines=replace(QUICK, banner=0.5)
+        )
         with pytest.raises(ConnectFailed, match=r"did not show an SSH banner"):
             connector.connect(settings)
 
@@ -62,7 +64,9 @@ def test_a_server_that_is_no_ssh_server(sshd, connector, settings_for):
         serving.result()
 
 
-def test_sixty_at_once_all_get_through_a_server_that_drops_above_a_few(start_sshd, make_connector, settings_for):
+def test_sixty_at_once_all_get_through_a_server_that_drops_above_a_few(
+    start_sshd, make_connector, settings_for
+):
     server = start_sshd(options="MaxStartups 4:70:12\n")
     connector = make_connector(per_endpoint_handshakes=8)
     settings = settings_for(server)
@@ -190,7 +194,9 @@ def test_closing_while_another_thread_waits_ends_its_wait(sshd, connector, setti
     connection.close()  # twice does no harm
 
 
-def test_a_connection_through_a_server_that_restarts_mid_session_is_lost_at_once(sshd, connector, settings_for):
+def test_a_connection_through_a_server_that_restarts_mid_session_is_lost_at_once(
+    sshd, connector, settings_for
+):
     connection = connector.connect(settings_for(sshd))
     sshd.stop()
     with pytest.raises(ConnectionLost):

@@ -72,7 +72,9 @@ def test_identities_only_keeps_the_agent_out(sshd, make_connector, settings_for,
     assert "agent key" not in str(caught.value)
 
 
-def test_an_encrypted_key_that_the_agent_holds_is_used_through_it(sshd, make_connector, settings_for, agent, tmp_path):
+def test_an_encrypted_key_that_the_agent_holds_is_used_through_it(
+    sshd, make_connector, settings_for, agent, tmp_path
+):
     """The agent got the key in the clear; on disk there is only the encrypted file and its public half."""
     agent(sshd.key)
     locked = tmp_path / "locked"

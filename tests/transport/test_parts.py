@@ -176,9 +176,21 @@ def connection_over(chunks, rest=b""):
     )
 
 
+def pump_into(received, connection):
+    while True:
+        received += connection.pump(5)
+
+
+def greet_and_pump(connection):
+    connection.wait_for_hello(Deadline(5))
+    pump_into([], connection)
+
+
 HELLO = b'{"type":"hello","protocol":1}\n'
 messages = st.lists(
-    st.fixed_dictionaries({"type": st.just("record"), "record": st.dictionaries(st.text(max_size=5), st.text(max_size=9))}),
+    st.fixed_dictionaries(
+        {"type": st.just("record"), "record": st.dictionaries(st.text(max_size=5), st.text(max_size=9))}
+    ),
     max_size=6,
 )
 
@@ -192,8 +204,7 @@ def test_messages_arrive_whole_and_in_order_however_they_are_split(sent, data):
     connection.wait_for_hello(Deadline(5))
     received = []
     with pytest.raises(ConnectionLost):
-        while True:
-            received += connection.pump(5)
+        pump_into(received, connection)
     assert received == sent
 
 
@@ -201,14 +212,14 @@ def test_messages_arrive_whole_and_in_order_however_they_are_split(sent, data):
 def test_any_bytes_give_an_error_of_that_host_and_never_a_bug(data):
     connection = connection_over([data])
     with pytest.raises(HostUnreachable) as caught:
-        connection.wait_for_hello(Deadline(5))
-        while True:
-            connection.pump(5)
+        greet_and_pump(connection)
     assert caught.value.host == "gpu01"
     assert all(line.isprintable() for line in str(caught.value).splitlines())
 
 
-@pytest.mark.parametrize("first", [{"type": "record", "record": {}}, {"type": "hello", "protocol": 9}, {"type": "hello"}])
+@pytest.mark.parametrize(
+    "first", [{"type": "record", "record": {}}, {"type": "hello", "protocol": 9}, {"type": "hello"}]
+)
 def test_a_wrong_beginning(first):
     connection = connection_over([json.dumps(first).encode() + b"\n"])
     with pytest.raises(ProtocolError):

@@ -68,9 +68,11 @@ def test_with_nopasswd_and_no_password(as_user, connector):
 
 
 def test_a_wrong_password_is_sent_once(as_user, connector):
-    with account(sudo=RULE.format(tag="")) as user:
-        with pytest.raises(BecomeFailed, match=r"did not accept the password to become root \(it was sent once\)"):
-            connector.connect(as_user(user, "not-the-password"))
+    with (
+        account(sudo=RULE.format(tag="")) as user,
+        pytest.raises(BecomeFailed, match=r"did not accept the password to become root \(it was sent once\)"),
+    ):
+        connector.connect(as_user(user, "not-the-password"))
 
 
 def test_no_password_where_one_is_needed(as_user, connector):
@@ -81,9 +83,8 @@ def test_no_password_where_one_is_needed(as_user, connector):
 
 
 def test_a_user_who_may_not(as_user, connector):
-    with account() as user:
-        with pytest.raises(BecomeFailed, match="does not permit it to this user"):
-            connector.connect(as_user(user, user.password))
+    with account() as user, pytest.raises(BecomeFailed, match="does not permit it to this user"):
+        connector.connect(as_user(user, user.password))
 
 
 def test_becoming_the_user_who_logs_in_needs_no_sudo(start_sshd, settings_for, connector):
@@ -114,7 +115,9 @@ def with_fake_sudo(start_sshd, settings_for, tmp_path):
         fake.chmod(0o755)
         path = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
         server: Sshd = start_sshd(options=f"SetEnv PATH={path} FLEET_STATE_DIR=/nowhere\n")
-        become = Become(True, user="somebody", password=Secret(password, "sudo password") if password else None)
+        become = Become(
+            True, user="somebody", password=Secret(password, "sudo password") if password else None
+        )
         return settings_for(server, become=become)
 
     return make
@@ -148,9 +151,15 @@ def test_a_second_prompt_gets_no_second_password(with_fake_sudo, connector, tmp_
         ("alice is not in the sudoers file.", "does not permit it"),
         ("sudo: I'm sorry alice. I'm afraid I can't do that", "does not permit it"),
         ("Sorry, user alice is not allowed to execute '/bin/sh' as root on gpu01.", "does not permit it"),
-        ('sudo: The "no new privileges" flag is set, which prevents sudo from running as root.', "no_new_privs"),
+        (
+            'sudo: The "no new privileges" flag is set, which prevents sudo from running as root.',
+            "no_new_privs",
+        ),
         ("sudo: sorry, you must have a tty to run sudo", "requiretty"),
-        ("sudo: effective uid is not 0, is /usr/bin/sudo on a file system with the 'nosuid' option", "set-user-id"),
+        (
+            "sudo: effective uid is not 0, is /usr/bin/sudo on a file system with the 'nosuid' option",
+            "set-user-id",
+        ),
         ("sudo: unknown user: somebody", "does not exist"),
         ("sudo: account validation failure, is your account locked?", "PAM refuses"),
         (">>> /etc/sudoers: syntax error near line 3 <<<\nsudo: parse error", "sudoers file is damaged"),
