@@ -53,7 +53,7 @@ ARGUMENTS = {
     "repository": Argument(
         "mapping",
         default={},
-        description="for source: docker: base_url, suite, component, key or key_file, key_fingerprint, trusted",
+        description="of source: docker: base_url, suite, component, key(_file), key_fingerprint, trusted",
     ),
 }
 _REPOSITORY_KEYS = ("base_url", "suite", "component", "key", "key_file", "key_fingerprint", "trusted")
@@ -149,7 +149,7 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json:
     upstream = upstream_repository()
     site = args["repository"]
     os_id = releases(facts)[0]
-    wanted = {
+    wanted: Json = {
         "name": "docker",
         "uris": [site.get("base_url") or f"{upstream['base_url']}/{os_id}"],
         "suites": [site.get("suite") or str(fact(facts, "os.codename"))],
@@ -192,19 +192,22 @@ def _settings_step(args: Json, validates: bool, context: Context) -> Step:
 
 
 def _service_step(args: Json, facts: Facts, context: Context) -> Step:
-    """The service. It reflects daemon.json, unless that could mean a restart and others use the host.
-
-    Whether a reload is enough depends on the wanted keys alone, not on what changed: the answer must be the
-    same on the next run, which finds the file already as wanted.
-    """
+    """The service. It reflects daemon.json, unless that could mean a restart and others use the host."""
     wanted: Json = {"name": "docker", "state": "started", "enabled": True}
-    reload = set(args["settings"]) <= reloadable_keys()
+    reload = _reload_is_enough(args, facts)
     permitted = context.disrupt or not fact(facts, "engine.present") or not reasons_against(facts)
     restarts = bool(args["settings"]) and permitted and not reload
     if args["settings"] and (permitted or reload):
         wanted.update(reflects=[DAEMON_JSON], reload=reload)
     wanted["disruptive"] = restarts
     return context.step("service", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=restarts)
+
+
+def _reload_is_enough(args: Json, facts: Facts) -> bool:
+    """Whether a reload applies what changes. With nothing left to change, what an interrupted run wrote is
+    not known, so every wanted key must be one that a reload applies."""
+    keys = _changed_keys(args, facts) or list(args["settings"])
+    return set(keys) <= reloadable_keys()
 
 
 def _outdated(args: Json, facts: Facts) -> list[str]:
@@ -248,12 +251,9 @@ def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     outdated = _outdated(args, facts)
     if outdated:
         causes.append(f"{outdated[0]} is to become version {args['version']}")
-    if not set(args["settings"]) <= reloadable_keys():
-        fixed = [key for key in _changed_keys(args, facts) if key not in reloadable_keys()]
-        if fixed:
-            causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
-        elif _changed_keys(args, facts):
-            causes.append("the engine's settings change, and some of them cannot be reloaded")
+    fixed = [key for key in _changed_keys(args, facts) if key not in reloadable_keys()]
+    if fixed:
+        causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
     reasons = reasons_against(facts)
     if not causes or not reasons:
         return None

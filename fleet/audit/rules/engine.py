@@ -92,5 +92,5 @@ def daemon_json(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             observed=where,
             limit="valid JSON",
             source="dockerd reads it when it starts",
-            remedy="correct the file on the host; fleet keeps what it does not manage and so must be able to read it",
+            remedy="correct the file on the host; fleet keeps keys it does not manage, so it must read them",
         )
