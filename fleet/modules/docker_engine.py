@@ -106,8 +106,13 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
-    """Repository, support packages, engine packages, directory, daemon.json, service."""
+    """Repository, support packages, engine packages, daemon.json, service.
+
+    On a host without an engine daemon.json comes before the packages: they start the engine, and its first
+    network must already be the one that is wanted (:mod:`fleet.audit.rules.network`).
+    """
     packages = _packages(args, facts)
+    present = bool(fact(facts, "engine.present"))
     held_back = _held_back(args, facts, context) is not None
     made: list[Step] = []
     if args["source"] == "docker":
@@ -115,16 +120,21 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         made.append(context.step("repository", "apt_repository", repository, deadline_s=PACKAGE_DEADLINE_S))
     if packages.support:
         made.append(package_step([{"name": name} for name in packages.support], {}, context, part="support"))
-    if not (held_back and _outdated(args, facts)):
-        made.append(_engine_step(args, packages, facts, answers, context))
+    engine = (
+        []
+        if held_back and _outdated(args, facts)
+        else [_engine_step(args, packages, facts, answers, context)]
+    )
+    settings: list[Step] = []
     if args["settings"]:
-        made.append(
+        settings.append(
             context.step(
                 "directory", "directory", {"path": "/etc/docker", "mode": "0755", "state": "present"}
             )
         )
         if not (held_back and _changed_keys(args, facts)):
-            made.append(_settings_step(args, packages.validates, context))
+            settings.append(_settings_step(args, packages.validates and present, context))
+    made += [*engine, *settings] if present else [*settings, *engine]
     made.append(_service_step(args, facts, context))
     return made
 
@@ -195,8 +205,9 @@ def _service_step(args: Json, facts: Facts, context: Context) -> Step:
     """The service. It reflects daemon.json, unless that could mean a restart and others use the host."""
     wanted: Json = {"name": "docker", "state": "started", "enabled": True}
     reload = _reload_is_enough(args, facts)
-    permitted = context.disrupt or not fact(facts, "engine.present") or not reasons_against(facts)
-    restarts = bool(args["settings"]) and permitted and not reload
+    present = bool(fact(facts, "engine.present"))
+    permitted = context.disrupt or not present or not reasons_against(facts)
+    restarts = bool(args["settings"]) and present and permitted and not reload
     if args["settings"] and (permitted or reload):
         wanted.update(reflects=[DAEMON_JSON], reload=reload)
     wanted["disruptive"] = restarts

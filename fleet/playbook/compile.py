@@ -165,7 +165,9 @@ class HostCompiler:
                 set_facts.update(unit.args)
         by_name = {unit.task.register: unit.task for unit in made.units if unit.task.register is not None}
         for name, task in by_name.items():  # registered twice: the later task counts
-            parts = [(unit.item, [step["id"] for step in unit.steps]) for unit in made.units if unit.task is task]
+            parts = [
+                (unit.item, [step["id"] for step in unit.steps]) for unit in made.units if unit.task is task
+            ]
             known.pop(name, None)
             self._waiting[name] = (task.loop is not None, parts)
         for name, (looped, parts) in list(self._waiting.items()):

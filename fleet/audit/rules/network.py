@@ -167,20 +167,20 @@ def _has_bridge(facts: Facts) -> bool:
 
 def _explicit(settings: dict[str, Any]) -> list[tuple[str, IPv4Network]]:
     named: list[tuple[str, object]] = [(key, settings.get(key)) for key in ("bip", "fixed-cidr")]
-    pools = settings.get("default-address-pools") or []
-    named += [("default-address-pools", pool.get("base")) for pool in pools if isinstance(pool, dict)]
+    named += [("default-address-pools", pool.get("base")) for pool in _configured(settings)]
     found = [(key, _network(text)) for key, text in named if text]
     return [(key, network) for key, network in found if network is not None]
 
 
+def _configured(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    pools = settings.get("default-address-pools")
+    return [pool for pool in pools if isinstance(pool, dict)] if isinstance(pools, list) else []
+
+
 def _subnets(settings: dict[str, Any]) -> Iterator[IPv4Network]:
     """The subnets Docker tries, in order; at most 4096 of them."""
-    configured = settings.get("default-address-pools")
-    pools = (
-        [(pool.get("base"), pool.get("size")) for pool in configured]
-        if configured
-        else default_address_pools()
-    )
+    configured = [(pool.get("base"), pool.get("size")) for pool in _configured(settings)]
+    pools = configured or default_address_pools()
     tried = 0
     for base, size in pools:
         network = _network(base)
