@@ -112,7 +112,7 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     network must already be the one that is wanted (:mod:`fleet.audit.rules.network`).
     """
     packages = _packages(args, facts)
-    present = bool(fact(facts, "engine.present"))
+    present = fact(facts, "engine.present") is not False
     held_back = _held_back(args, facts, context) is not None
     made: list[Step] = []
     if args["source"] == "docker":
@@ -189,7 +189,7 @@ def _engine_step(
             wanted["version"] = _matching(args, offered) or args["version"]
         names.append(wanted)
     step = package_step(names, {"hold": args["hold"]}, context, part="engine")
-    if _outdated(args, facts) and fact(facts, "engine.present"):
+    if _outdated(args, facts) and fact(facts, "engine.present") is not False:
         step["disruptive"] = True
     return step
 
@@ -205,7 +205,7 @@ def _service_step(args: Json, facts: Facts, context: Context) -> Step:
     """The service. It reflects daemon.json, unless that could mean a restart and others use the host."""
     wanted: Json = {"name": "docker", "state": "started", "enabled": True}
     reload = _reload_is_enough(args, facts)
-    present = bool(fact(facts, "engine.present"))
+    present = fact(facts, "engine.present") is not False
     permitted = context.disrupt or not present or not reasons_against(facts)
     restarts = bool(args["settings"]) and present and permitted and not reload
     if args["settings"] and (permitted or reload):
@@ -256,7 +256,7 @@ def _holds(now: Any, wanted: Any) -> bool:
 
 def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     """Why the engine may not be restarted though the wanted state needs it; None where it may or need not."""
-    if context.disrupt or not fact(facts, "engine.present"):
+    if context.disrupt or fact(facts, "engine.present") is False:
         return None
     causes = []
     outdated = _outdated(args, facts)

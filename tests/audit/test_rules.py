@@ -27,12 +27,12 @@ EXPECTED = {
     "preflight.package_sources": False,
     "preflight.packages_interrupted": False,
     "preflight.package_lock": False,
-    "preflight.foreign_engine": False,
+    "preflight.foreign_engine": True,
     "preflight.snap_docker": False,
     "preflight.podman_docker": False,
     "preflight.daemon_json": False,
     "preflight.address_pools": False,
-    "preflight.address_pools_chosen": False,
+    "preflight.address_pools_chosen": True,
     "preflight.address_pools_full": False,
     "preflight.kubelet": True,
     "preflight.slurmd": True,
@@ -238,6 +238,9 @@ class TestLeave:
     def test_an_engine_that_does_not_answer_counts_as_used(self) -> None:
         (reason,) = reasons_against(changed({"engine.containers": None}))
         assert "not known" in reason
+
+    def test_an_engine_nobody_could_ask_about_counts_as_used(self) -> None:
+        assert reasons_against(changed({"engine": None}))
 
     def test_many_containers_are_counted(self) -> None:
         containers = [{"name": f"job-{number}", "state": "running", "labels": {}} for number in range(8)]

@@ -14,6 +14,8 @@ _SOURCE = "https://docs.docker.com/engine/install/debian/: the packages conflict
 
 @rule(
     "preflight.foreign_engine",
+    gate=True,
+    reads=("engine.present", "packages.installed"),
     known_bad=Sample(
         {"engine.present": True, "packages.installed": {"docker-ce": "5:27.5.1-1~debian.12~bookworm"}},
         {"source": "distribution"},

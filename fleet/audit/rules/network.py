@@ -60,6 +60,8 @@ def told(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 @rule(
     "preflight.address_pools_chosen",
+    gate=True,
+    reads=("network.routes", "network.addresses"),
     known_bad=Sample({"engine.present": False, "network.addresses": []}, {"ssh_client": "172.17.5.5"}),
 )
 def chosen(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
