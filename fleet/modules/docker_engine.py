@@ -158,6 +158,9 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json:
     """Docker's repository, or the site's copy of it, as an ``apt_repository``."""
     upstream = upstream_repository()
     site = args["repository"]
+    if not site.get("base_url") and not context.public_internet:
+        message = "public_internet is false here; name the site's copy of Docker's repository: base_url in repository"
+        raise ArgumentProblem(message, "repository")
     os_id = releases(facts)[0]
     wanted: Json = {
         "name": "docker",

@@ -26,7 +26,6 @@ class RunOptions:
     disrupt: bool = False
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
     command: str = "fleet run INVENTORY PLAYBOOK --limit {host}"
-    public_internet: bool = True
     search: tuple[Path, ...] = ()
 
     def selects(self, task: Task) -> bool:

@@ -1,7 +1,7 @@
 """The published description of playbooks, made from the modules themselves so that it cannot fall behind.
 
-:func:`playbook_schema` is ``schemas/playbook.schema.json``, for editors; :func:`module_reference` the table in
-``docs/playbooks.md``. Both files are checked by tests/playbook/test_reference.py.
+:func:`playbook_schema` is ``schemas/playbook.schema.json``, for editors; :func:`module_reference` the list
+of modules in ``docs/playbooks.md``. Both files are checked by tests/playbook/test_reference.py.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _block(texts: Schema) -> Schema:
 
 
 def _task(texts: Schema) -> Schema:
-    control = {name: _TEXT for name in LOOP_CONTROL_KEYS}
+    control = dict.fromkeys(LOOP_CONTROL_KEYS, _TEXT)
     words: Schema = {
         **_shared(texts),
         "args": {"type": "object"},
@@ -113,7 +113,7 @@ def _task(texts: Schema) -> Schema:
         "meta": {"const": "flush_handlers"},
     }
     modules = {name: _module(load(name)) for name in known_names()}
-    ansible = {"^(ansible|community)\\.[a-z_.]+$": {}}
+    ansible: Schema = {"^(ansible|community)\\.[a-z_.]+$": {}}
     return {
         "type": "object",
         "properties": {**words, **modules},

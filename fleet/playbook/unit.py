@@ -122,7 +122,7 @@ class Surroundings:
             task=unit.title,
             in_handler=unit.task.handler,
             disrupt=self.options.disrupt,
-            public_internet=self.options.public_internet,
+            public_internet=unit.templar.variables.get("public_internet", True) is not False,
             now_unix=self.now_unix,
             ssh_client=self.ssh_client,
             rerun=self.options.command.replace("{host}", self.host),

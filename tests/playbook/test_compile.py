@@ -540,3 +540,14 @@ class TestProvision:
         assert segment.plan["steps"][-1]["resource"] == "image"
         (pending,) = [said for said in segment.controller_results if said.kind == "pending"]
         assert pending.remedy == "go on: fleet provision lab.yaml --limit gpu01 --disrupt"
+
+    def test_without_the_public_internet_a_site_must_name_its_repository(self) -> None:
+        (play,) = load_playbook("provision").plays
+        variables = {
+            "public_internet": False,
+            "docker_engine_source": "docker",
+            "docker_engine_repository": {"key": "KEY"},
+            "preflight_skip": ["preflight.foreign_engine"],
+        }
+        with pytest.raises(InputError, match=r"playbooks/provision.yaml:\d+:\d+: public_internet is false"):
+            HostCompiler(play, "gpu01", variables, "7f3a").segment(FACTS, {})
