@@ -38,6 +38,7 @@ class StoreLedger:
             "segment": inputs.segment,
             "facts": inputs.facts,
             "answers": inputs.answers,
+            "now_unix": inputs.now_unix,
             "plan_hash": inputs.plan_hash,
         }
         self._store.save_plan(self._run, host, inputs.segment, document, inputs.plan_hash)
