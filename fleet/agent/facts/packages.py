@@ -314,7 +314,7 @@ def collect(host: Host) -> Json:
         document["sources_errors"] = apt_sources.problems(apt_sources.read_all(host))
         document["lists_age_s"] = lists_age_s(host, time.time())
         if document["lists_age_s"] is None:
-            document["lists_age_s_reason"] = "error"
+            document["lists_age_s_reason"] = "not_collected"  # never refreshed
         document["installed"] = watched(status)
     elif manager == "dnf":
         from fleet.agent.package_manager import dnf
