@@ -229,6 +229,33 @@ def test_a_stranger_that_stays_broken_stops_the_step(host: Any, report: Any) -> 
         apply(host, report, names=[{"name": "runc"}], state="present")
 
 
+def test_what_was_cut_off_while_unpacking_is_installed_again(host: Any, report: Any) -> None:
+    def mend(argv: Any) -> Result:
+        if "--reinstall" in argv:
+            host.write("/var/lib/dpkg/status", stanza("perl", "5.40"))
+        return OK
+
+    def simulate(argv: Any) -> Result:
+        name = "perl [5.40] (5.40" if "--reinstall" in argv else "runc (1.1"
+        return Result(0, f"Inst {name} D [amd64])\n")
+
+    host.write("/var/lib/dpkg/status", stanza("perl", "5.40", "install reinstreq half-installed"))
+    host.on("dpkg", answer=Result(1, "", "perl is in a very bad inconsistent state"))
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=simulate)
+    host.on("apt-get", "-y", answer=mend)
+    apply(host, report, names=[{"name": "runc"}], state="present")
+    assert [argv[-1] for argv in host.ran if argv[:2] == ["apt-get", "-y"]] == ["perl", "runc"]
+
+
+def test_a_repair_that_would_change_more_is_not_done(host: Any, report: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("perl", "5.40", "install reinstreq half-installed"))
+    host.on("dpkg", answer=Result(1))
+    host.on("apt-get", "-s", answer=Result(0, "Remv git [2]\nInst perl [5.40] (5.40 D [amd64])\n"))
+    with pytest.raises(StepFailed, match="does not get these packages configured: perl"):
+        apply(host, report, names=[{"name": "runc"}], state="present")
+
+
 def test_after_a_bad_end_dpkg_is_put_in_order(host: Any, report: Any) -> None:
     def breaks(argv: Any) -> Result:
         host.write("/var/lib/dpkg/status", stanza("runc", "1.1", "install ok unpacked"))
