@@ -385,10 +385,14 @@ Install  2 Packages
 
 
 def test_a_dnf_transaction_is_judged_like_any_other(host: Any, report: Any) -> None:
-    transaction = dnf.parse_transaction(TABLE)
+    host.on("dnf", "--assumeno", answer=Result(1, TABLE + "Operation aborted.\n"))
+    host.on("rpm", "-q", answer=Result(0, "selinux-policy\t0\t38.1.11-1.el9\n"))
     manager = dnf.Dnf(host)
-    reasons = refusals(transaction, Request({"docker-ce": None}), manager.compare)
-    assert [name for name, _ in reasons] == ["runc", "selinux-policy"]
+    request = Request({"docker-ce": None})
+    assert refusals(manager.simulate(request), request, manager.compare) == [
+        ("runc", "remove runc 4:1.1.12-2.el9"),
+        ("selinux-policy", "upgrade selinux-policy from 38.1.11-1.el9 to 38.1.35-2.el9"),
+    ]
 
 
 def test_dnf_commands(host: Any) -> None:
