@@ -90,6 +90,10 @@ class Engine:
         """What the engine knows of a local image; None when it is not there."""
         return self._object_or_none("/images/%s/json" % reference)
 
+    def images(self) -> List[Json]:
+        """Every local image that has a name or digest."""
+        return _objects(self.get("/images/json"))
+
     def has_image(self, reference: str) -> bool:
         return self.image(reference) is not None
 
@@ -137,8 +141,7 @@ class Engine:
     # --- containers
 
     def containers(self, *, all: bool = True) -> List[Json]:
-        answer = self.get("/containers/json", {"all": "1" if all else "0"})
-        return [item for item in answer if isinstance(item, dict)] if isinstance(answer, list) else []
+        return _objects(self.get("/containers/json", {"all": "1" if all else "0"}))
 
     def container(self, name: str) -> Optional[Json]:
         return self._object_or_none("/containers/%s/json" % name)
@@ -170,8 +173,7 @@ class Engine:
         return demultiplex(raw).decode("utf-8", "replace")
 
     def networks(self) -> List[Json]:
-        answer = self.get("/networks")
-        return [item for item in answer if isinstance(item, dict)] if isinstance(answer, list) else []
+        return _objects(self.get("/networks"))
 
     # --- the transport
 
@@ -493,6 +495,10 @@ def _object(value: Any) -> Json:
             "the engine sent %s where an object was due" % type(value).__name__, "protocol"
         )
     return value
+
+
+def _objects(value: Any) -> List[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def quote(text: str, safe: str = "") -> str:

@@ -110,7 +110,7 @@ class Host:
         ``stdin`` is a text or a secret; without it the command reads /dev/null. ``deadline_s`` counts
         from now and is cut to what is left of the step. A command that cannot be started is StepFailed;
         one that ends badly is not (see :func:`fleet.agent.resources.base.expect`). ``cancellable=False``
-        is for putting things in order after a cancel.
+        is for putting things in order after a cancel or a deadline: only its own deadline ends it.
         """
         from fleet.agent import process
 
@@ -125,7 +125,9 @@ class Host:
         try:
             result = process.run(
                 argv,
-                deadline_s=self._seconds_left(deadline_s),
+                deadline_s=self._seconds_left(deadline_s)
+                if cancellable
+                else deadline_s or COMMAND_DEADLINE_S,
                 stdin=self.secret(stdin),
                 env=env,
                 account=account,

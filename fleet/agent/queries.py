@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 CONTENT_LIMIT = 1 << 20
 HASH_LIMIT = 256 << 20
 
+# What packages hang on "apt-get update" (packagekit, command-not-found …) has no business with a private root.
+UPDATE_HOOKS = ("APT::Update::Pre-Invoke", "APT::Update::Post-Invoke", "APT::Update::Post-Invoke-Success")
+
 
 def answer(host: Host, queries: List[Json]) -> Dict[str, Json]:
     """query id -> {"ok": true, "value"} or {"ok": false, "error"}; one failure does not spoil the others."""
@@ -174,11 +177,13 @@ class PrivateApt:
         import tempfile
 
         os.makedirs(self._host.runtime_dir, mode=0o700, exist_ok=True)
-        # Under /run, but readable for apt's own user _apt, which downloads; the runtime directory is 0700,
-        # so apt is told to stay root here.
+        # The runtime directory is 0700, so apt's own user _apt cannot download here: apt stays root.
         self._directory = tempfile.mkdtemp(prefix="apt-", dir=self._host.runtime_dir)
         for name in ("sources", "keys", "lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(self._directory, name))
+        # Only a file can clear a list of settings, and one given by -c is read after the host's own.
+        with open(os.path.join(self._directory, "apt.conf"), "w", encoding="ascii") as stream:
+            stream.write("".join("#clear %s;\n" % hook for hook in UPDATE_HOOKS))
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -216,12 +221,10 @@ class PrivateApt:
         if self._own_sources:
             settings["Dir::Etc::sourcelist"] = "/dev/null"
             settings["Dir::Etc::sourceparts"] = os.path.join(self._directory, "sources")
-        return [word for name in settings for word in ("-o", "%s=%s" % (name, settings[name]))]
+        words = [word for name in settings for word in ("-o", "%s=%s" % (name, settings[name]))]
+        return ["-c", os.path.join(self._directory, "apt.conf"), *words]
 
     def refresh(self) -> None:
         from fleet.agent.package_manager.apt import Apt
 
-        # Hooks of the host (packagekit, command-not-found …) have no business with this root.
-        quiet = ["APT::Update::Post-Invoke-Success::=", "APT::Update::Post-Invoke::="]
-        words = [word for setting in quiet for word in ("-o", setting)]
-        Apt(self._host).refresh([*self.options(), *words], Silent(), wait=False)
+        Apt(self._host).refresh(self.options(), Silent(), wait=False)

@@ -105,13 +105,12 @@ def _sizes(host: Host, point: str, file_system: str) -> Json:
 
 
 def describe(host: Host, path: str) -> Json:
-    """{"path", "mount", "file_system", "free_bytes"} of what holds, or would hold, ``path``."""
+    """{"path", "mount", "file_system", "free_bytes", "free_inodes"} of what holds, or would hold, ``path``."""
     real = os.path.realpath(path) if host.root == "/" else path
     point, _, file_system = mount_of(real, parse_mounts(read_text(host, "/proc/self/mounts")))
     sizes = _sizes(host, point, file_system)
-    part = {"path": path, "mount": point, "file_system": file_system, "free_bytes": sizes["free_bytes"]}
-    if sizes["free_bytes"] is None:
-        part["free_bytes_reason"] = sizes["free_bytes_reason"]
+    part: Json = {"path": path, "mount": point, "file_system": file_system}
+    part.update({key: value for key, value in sizes.items() if key.startswith("free_")})
     return part
 
 

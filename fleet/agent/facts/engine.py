@@ -37,6 +37,7 @@ _FROM_ENGINE = (
     "runtimes",
     "cdi",
     "containers",
+    "images",
     "networks",
 )
 
@@ -132,6 +133,19 @@ def container(listed: Json, inspected: Optional[Json]) -> Json:
     }
 
 
+def image(listed: Json) -> Json:
+    """One image: its tags, the digests it was pulled by (``sha256:…``), its size on disk."""
+    digests = {str(name).partition("@")[2] for name in listed.get("RepoDigests") or []}
+    tags = [str(name) for name in listed.get("RepoTags") or [] if name != "<none>:<none>"]
+    size = listed.get("Size")
+    return {
+        "id": listed.get("Id"),
+        "tags": tags,
+        "digests": sorted(digest for digest in digests if digest.startswith("sha256:")),
+        "size_bytes": size if isinstance(size, int) else None,
+    }
+
+
 def network(listed: Json) -> Json:
     configurations = (listed.get("IPAM") or {}).get("Config") or []
     subnets = [entry["Subnet"] for entry in configurations if isinstance(entry, dict) and entry.get("Subnet")]
@@ -169,6 +183,7 @@ def collect(host: Host) -> Json:
         version = engine.version()
         part.update(from_answers(version, engine.info()))
         part["containers"] = _containers(engine)
+        part["images"] = [image(item) for item in engine.images()]
         part["networks"] = [network(item) for item in engine.networks()]
         part["responding"] = True
     except EngineError as error:

@@ -11,7 +11,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Dict, Iterator, List, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 
     from fleet.agent.host import Host
     from fleet.agent.protocol import Json
@@ -102,13 +102,6 @@ class Dpkg:
         """The installed version of ``name``, or None when it is not (fully) installed."""
         state = self.get(name)
         return state.version if state is not None and state.installed else None
-
-    def all(self) -> Iterator[PackageState]:
-        """Every stanza that dpkg holds."""
-        self._refresh()
-        for stanzas in self._index.values():
-            for stanza in stanzas:
-                yield parse_stanza(stanza)
 
     def unusual(self) -> List[PackageState]:
         """The packages that are not plainly installed or gone: interrupted ones and holds."""
@@ -314,7 +307,7 @@ def collect(host: Host) -> Json:
         document["sources_errors"] = apt_sources.problems(apt_sources.read_all(host))
         document["lists_age_s"] = lists_age_s(host, time.time())
         if document["lists_age_s"] is None:
-            document["lists_age_s_reason"] = "error"
+            document["lists_age_s_reason"] = "not_collected"  # never refreshed
         document["installed"] = watched(status)
     elif manager == "dnf":
         from fleet.agent.package_manager import dnf

@@ -20,7 +20,8 @@ class Request:
     """A transaction asked for. ``wanted``: name -> exact version, or None for "any".
 
     ``also_allowed``: names or patterns (``libnvidia-*``) that the transaction may change besides ``wanted``
-    and new dependencies. ``change_held``: held packages may be changed.
+    and new dependencies. ``change_held``: held packages may be changed. ``reinstall``: what is there already
+    is installed again.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Request:
         "change_held",
         "install_recommends",
         "lock_timeout_s",
+        "reinstall",
         "remove",
         "wanted",
     )
@@ -41,6 +43,7 @@ class Request:
         allow_downgrade: bool = False,
         install_recommends: bool = False,
         change_held: bool = False,
+        reinstall: bool = False,
         lock_timeout_s: float = 300.0,
         also_allowed: Tuple[str, ...] = (),
     ) -> None:
@@ -49,6 +52,7 @@ class Request:
         self.allow_downgrade = allow_downgrade
         self.install_recommends = install_recommends
         self.change_held = change_held
+        self.reinstall = reinstall
         self.lock_timeout_s = lock_timeout_s
         self.also_allowed = also_allowed
 

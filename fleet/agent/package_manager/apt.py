@@ -16,6 +16,7 @@ from fleet.agent.package_manager import (
     Transaction,
     apt_messages,
     dpkg_version,
+    refusals,
 )
 from fleet.agent.resources.base import StepCancelled, StepFailed
 
@@ -87,22 +88,44 @@ class Apt(PackageManager):
             self._sleep(1.0)
 
     def repair(self, request: Request, report: Reporter) -> None:
-        """``dpkg --configure -a`` once, if something is half done. What stays broken must be part of the
-        request (a new version may mend it); anything else stops here."""
+        """``dpkg --configure -a`` once, if something is half done; then install again, once, what was cut off
+        while being unpacked. What stays broken must be part of the request (a new version may mend it)."""
         broken = self._interrupted()
         if not broken:
             return
         report.output(
             "an earlier installation was interrupted (%s): dpkg --configure -a\n" % ", ".join(broken)
         )
-        result = self._configure(report)
-        left = [name for name in self._interrupted() if not (request.names(name) or request.allows(name))]
+        result: Optional[Result] = self._configure(report)
+        left = self._broken_outside(request)
+        if left and self._reinstall(left, request, report):
+            left = self._broken_outside(request)
         if left:
             raise StepFailed(
                 "dpkg --configure -a does not get these packages configured: %s" % ", ".join(left),
                 "see why with: dpkg --configure -a; then mend or remove them",
                 result,
             )
+
+    def _broken_outside(self, request: Request) -> List[str]:
+        names = self._interrupted()
+        return [name for name in names if not (request.names(name) or request.allows(name))]
+
+    def _reinstall(self, names: List[str], request: Request, report: Reporter) -> bool:
+        """Whether something was tried: only what dpkg wants reinstalled, and only if nothing else changes."""
+        cut_off = {state.name for state in self._host.dpkg.unusual() if state.flag != "ok"}
+        names = [name for name in names if name in cut_off]
+        if not names:
+            return False
+        again = Request(
+            dict.fromkeys(names), reinstall=True, change_held=True, lock_timeout_s=request.lock_timeout_s
+        )
+        transaction = self.simulate(again)
+        if refusals(transaction, again, self.compare):
+            return False
+        report.output("installing again what was cut off: %s\n" % ", ".join(names))
+        self.commit(again, transaction, report)
+        return True
 
     def _interrupted(self) -> List[str]:
         return sorted({state.name for state in self._host.dpkg.unusual() if state.interrupted})
@@ -206,6 +229,8 @@ class Apt(PackageManager):
             return [*options, "remove", "--", *request.wanted]
         if request.allow_downgrade:
             options.append("--allow-downgrades")
+        if request.reinstall:
+            options.append("--reinstall")
         if not request.install_recommends:
             options.append("--no-install-recommends")
         names = [

@@ -325,14 +325,30 @@ def _listed(text: str, heading: str) -> List[str]:
 
 def refresh_problem(text: str) -> Optional[Problem]:
     """What went wrong in an ``apt-get update``, which may well exit 0; None for a full success."""
+    text = _without_translations(text)
     problem = explain(text)
     if problem is not None:
         return problem
     for line in text.splitlines():
-        if line.startswith(("Err:", "E: ")) or "Some index files failed to download" in line:
+        failed = line.startswith(("E: ", "W: Failed to fetch"))
+        if failed or "Some index files failed to download" in line:
             return _problem(
                 "refresh_failed",
                 "the package lists could not be refreshed: %s" % line.strip(),
                 "run apt-get update on the host and read what it says",
             )
     return None
+
+
+def _without_translations(text: str) -> str:
+    """``text`` less the errors for translated descriptions: newer apt tries them in every compression of a
+    repository that has none, and says Err for each before it ignores them."""
+    kept: List[str] = []
+    dropping = False
+    for line in text.splitlines():
+        dropping = (dropping and line.startswith(" ")) or (
+            line.startswith("Err:") and " Translation-" in line
+        )
+        if not dropping:
+            kept.append(line)
+    return "\n".join(kept) + "\n"

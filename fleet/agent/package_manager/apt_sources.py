@@ -227,25 +227,29 @@ def list_prefix(uri: str, suite: str) -> str:
 
 
 def lists_present(host: Host, repository: Json) -> bool:
-    """Whether apt holds the release file of every (URI, suite) of the repository."""
+    """Whether apt holds the release file of every (URI, suite) of the repository; of a trusted repository
+    that has none, its packages file."""
     try:
-        names = os.listdir(host.path(LISTS))
+        names = set(os.listdir(host.path(LISTS)))
     except OSError:
         return False
     for uri in repository["uris"]:
         for suite in repository["suites"]:
             prefix = list_prefix(uri, suite)
-            if not any(name in (prefix + "InRelease", prefix + "Release") for name in names):
+            found = names.intersection((prefix + "InRelease", prefix + "Release"))
+            if not found and repository.get("trusted"):
+                found = {name for name in names if name.startswith((prefix + "Packages", prefix + "binary-"))}
+            if not found:
                 return False
     return True
 
 
 def forget_lists(host: Host, repository: Json) -> None:
-    """Remove the release files, so that an interrupted change of the source is refreshed later."""
+    """Remove those files, so that an interrupted change of the source is refreshed later."""
     for uri in repository["uris"]:
         for suite in repository["suites"]:
             prefix = list_prefix(uri, suite)
-            for ending in ("InRelease", "Release", "Release.gpg"):
+            for ending in ("InRelease", "Release", "Release.gpg", "Packages"):
                 try:
                     os.unlink(host.path(LISTS + "/" + prefix + ending))
                 except FileNotFoundError:

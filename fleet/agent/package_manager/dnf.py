@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 FORMAT = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}-%{RELEASE}\\n"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
+UPGRADE, DOWNGRADE = "<", ">"  # stand for the installed version until rpm tells it
 COMMIT_DEADLINE_S = 7200.0
 
 _INSTALLING = ("Installing:", "Installing dependencies:", "Installing weak dependencies:", "Reinstalling:")
@@ -76,7 +77,8 @@ def held_names(host: Host) -> List[str]:
 
 
 def parse_transaction(text: str) -> Transaction:
-    """The table that ``dnf --assumeno`` prints, section by section."""
+    """The table that ``dnf --assumeno`` prints, section by section; of a changed package the version now is
+    :data:`UPGRADE` or :data:`DOWNGRADE`."""
     installs: List[Tuple[str, Optional[str], str]] = []
     removes: List[Tuple[str, Optional[str]]] = []
     section = ""
@@ -93,8 +95,8 @@ def parse_transaction(text: str) -> Transaction:
         if section in _REMOVING:
             removes.append((name, version))
         elif section in ("Upgrading:", "Downgrading:"):
-            # The table does not say what is there now; the sentinel sorts on the right side.
-            installs.append((name, "<" if section == "Upgrading:" else ">", version))
+            # The table does not say what is there now.
+            installs.append((name, UPGRADE if section == "Upgrading:" else DOWNGRADE, version))
         elif section in _INSTALLING:
             installs.append((name, None, version))
     return Transaction(installs, removes)
@@ -107,10 +109,11 @@ class Dnf(PackageManager):
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._orders: Dict[Tuple[str, str], int] = {}
 
     def compare(self, left: str, right: str) -> int:
-        """Only for what :func:`parse_transaction` gives: "<" and ">" say how the installed one sorts."""
-        return {"<": -1, ">": 1}.get(left, 0)
+        """How the versions of the last simulation sort: dnf itself said which of them are downgrades."""
+        return self._orders.get((left, right), 0)
 
     def wait_for_lock(self, limit_s: float, report: Reporter) -> None:
         """dnf waits for its own lock, without a limit; the command's deadline is the limit."""
@@ -144,7 +147,20 @@ class Dnf(PackageManager):
         # --assumeno ends with 1 ("Operation aborted") when there is something to do.
         if not result.ok and "Operation aborted" not in result.stdout + result.stderr:
             self._fail(result, "the package manager cannot do this")
-        return parse_transaction(result.stdout)
+        return self._with_versions(parse_transaction(result.stdout))
+
+    def _with_versions(self, parsed: Transaction) -> Transaction:
+        """``parsed`` with the installed versions, which dnf's table does not tell, from rpm."""
+        changed = [name for name, before, _ in parsed.installs if before is not None]
+        installed = rpm_versions(self._host, ["-q", *changed]) if changed else {}
+        installs: List[Tuple[str, Optional[str], str]] = []
+        for name, before, after in parsed.installs:
+            if before is not None:
+                now = installed.get(name, "the installed version")
+                self._orders[(now, after)] = -1 if before == UPGRADE else 1
+                before = now
+            installs.append((name, before, after))
+        return Transaction(installs, parsed.removes)
 
     def commit(self, request: Request, transaction: Transaction, report: Reporter) -> Optional[Result]:
         result = self._host.run(

@@ -3,7 +3,8 @@
 Without ``persist`` the step has no state of its own: nothing is stored, its check always says ok and
 contacts nobody; the credentials are verified by the pull that uses them (``auth`` of ``image``). With
 ``persist`` the entry in root's ``.docker/config.json`` is compared without any network; when it differs,
-the credentials are verified through the engine before they are written.
+the credentials are verified through the engine before they are written. ``ca``, a file on the host, is put
+where the engine looks for the registry's certificate authority.
 """
 
 from __future__ import annotations
@@ -34,28 +35,36 @@ class RegistryLogin(Resource):
     kind = "registry_login"
 
     def read(self, host: Host, args: Json) -> Json:
-        """{"stored": an entry exists, "matches": it is the wanted one, "mode": of the file or None}."""
+        """{"stored": an entry exists, "matches": it is the wanted one, "mode": of the file or None, "ca":
+        the authority is in place, or none is wanted}."""
+        ca = not args.get("ca") or _content(host.path(ca_path(args))) == _authority(host, args)
         if not args.get("persist"):
-            return {"stored": False, "matches": True, "mode": None}
+            return {"stored": False, "matches": True, "mode": None, "ca": ca}
         config, mode = _load(host.path(CONFIG))
         entry = (config.get("auths") or {}).get(entry_name(args["registry"]))
         matches = isinstance(entry, dict) and entry.get("auth") == _encoded(host, args)
-        return {"stored": bool(entry), "matches": matches, "mode": mode}
+        return {"stored": bool(entry), "matches": matches, "mode": mode, "ca": ca}
 
     def diff(self, state: Json, args: Json) -> List[Difference]:
+        differences = [] if state["ca"] else [difference(ca_path(args), None, args["ca"])]
         if not args.get("persist"):
-            return []
+            return differences
         if not state["matches"]:
             before = MASK if state["stored"] else None
-            return [difference("%s %s" % (CONFIG, args["registry"]), before, MASK)]
-        if state["mode"] != "0600":
-            return [difference("%s mode" % CONFIG, state["mode"], "0600")]
-        return []
+            differences.append(difference("%s %s" % (CONFIG, args["registry"]), before, MASK))
+        elif state["mode"] != "0600":
+            differences.append(difference("%s mode" % CONFIG, state["mode"], "0600"))
+        return differences
 
     def apply(
         self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
-        if not self.read(host, args)["matches"]:
+        state = self.read(host, args)
+        if not state["ca"]:
+            _write(host.path(ca_path(args)), _authority(host, args), 0o644, 0o755)
+        if not args.get("persist"):
+            return None
+        if not state["matches"]:
             verify(host, args, report)
         path = host.path(CONFIG)
         config, _ = _load(path)
@@ -68,11 +77,34 @@ class RegistryLogin(Resource):
                     "log in by hand on the host (docker login %s), or drop persist" % args["registry"],
                 )
         config.setdefault("auths", {})[entry_name(args["registry"])] = {"auth": _encoded(host, args)}
-        _store(path, config)
+        _write(path, (json.dumps(config, indent="\t") + "\n").encode("utf-8"), 0o600, 0o700)
         return None
 
     def requires(self, args: Json) -> Provides:
-        return Provides(engine=True) if args.get("persist") else Provides()
+        return Provides(engine=bool(args.get("persist")), files=[args["ca"]] if args.get("ca") else [])
+
+
+def ca_path(args: Json) -> str:
+    """Where the engine looks for the certificate authority of this registry alone."""
+    return "/etc/docker/certs.d/%s/ca.crt" % args["registry"]
+
+
+def _authority(host: Host, args: Json) -> bytes:
+    content = _content(host.path(args["ca"]))
+    if content is None:
+        raise StepFailed(
+            "there is no %s on this host, the certificate authority of %s" % (args["ca"], args["registry"]),
+            "copy it there first, with a copy task",
+        )
+    return content
+
+
+def _content(path: str) -> Optional[bytes]:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
 
 
 def verify(host: Host, args: Json, report: Reporter) -> None:
@@ -126,14 +158,14 @@ def _load(path: str) -> Tuple[Json, Optional[str]]:
     return config, mode
 
 
-def _store(path: str, config: Json) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+def _write(path: str, content: bytes, mode: int, directory_mode: int) -> None:
+    """Atomically; never for a moment with a wider mode."""
+    os.makedirs(os.path.dirname(path), mode=directory_mode, exist_ok=True)
     temporary = path + ".fleet-new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), 0o600)
-        json.dump(config, stream, indent="\t")
-        stream.write("\n")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    with open(descriptor, "wb") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(temporary, path)

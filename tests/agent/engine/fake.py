@@ -119,6 +119,22 @@ class _Handler(BaseHTTPRequestHandler):
             if digest is None:
                 return self.answer(404, {"message": "manifest unknown"})
             return self.answer(200, {"Descriptor": {"digest": digest}})
+        if path == "/images/json":
+            return self.answer(200, list(engine.images.values()))
+        if path == "/networks":
+            return self.answer(200, [{"Name": "bridge", "IPAM": {"Config": [{"Subnet": "172.17.0.0/16"}]}}])
+        if path == "/containers/json":
+            listed = [
+                {
+                    "Id": name,
+                    "Names": ["/" + name],
+                    "Image": "x:1",
+                    "Labels": {},
+                    "State": "running" if found["State"].get("Running") else "exited",
+                }
+                for name, found in engine.containers.items()
+            ]
+            return self.answer(200, listed)
         if path == "/images/create":
             return self.pull(query)
         if path.startswith("/images/"):

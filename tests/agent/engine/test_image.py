@@ -194,6 +194,22 @@ def test_a_persistent_login_is_verified_stored_and_kept_beside_others(
     assert differences(host, "registry_login", **LOGIN, persist=True)[0]["before"] == "0644"
 
 
+def test_the_authority_is_put_where_the_engine_looks(host: Any, report: Any, root: Path) -> None:
+    host.secrets["p"] = "x"
+    args = {**LOGIN, "persist": False, "ca": "/etc/ssl/site.crt"}
+    with pytest.raises(StepFailed, match=r"no /etc/ssl/site\.crt on this host"):
+        differences(host, "registry_login", **args)
+    (root / "etc/ssl").mkdir(parents=True)
+    (root / "etc/ssl/site.crt").write_text("CA")
+    wanted = f"/etc/docker/certs.d/{REGISTRY}/ca.crt"
+    assert differences(host, "registry_login", **args) == [
+        {"path": wanted, "before": None, "after": "/etc/ssl/site.crt"}
+    ]
+    apply(host, report, "registry_login", **args)
+    assert (root / wanted[1:]).read_text() == "CA"
+    assert differences(host, "registry_login", **args) == []
+
+
 def test_a_configuration_that_does_not_parse_is_not_replaced(
     engine: FakeEngine, host: Any, root: Path
 ) -> None:

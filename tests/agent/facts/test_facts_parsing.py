@@ -330,6 +330,22 @@ def test_cdi_is_off_for_engines_that_do_not_name_directories() -> None:
     assert new["image_store_dir"] == "/var/lib/containerd"
 
 
+def test_images_are_known_by_the_digests_they_were_pulled_by() -> None:
+    listed = {
+        "Id": "sha256:1",
+        "RepoTags": ["r/t:1", "<none>:<none>"],
+        "RepoDigests": ["r/t@sha256:ab"],
+        "Size": 5,
+    }
+    assert engine.image(listed) == {
+        "id": "sha256:1",
+        "tags": ["r/t:1"],
+        "digests": ["sha256:ab"],
+        "size_bytes": 5,
+    }
+    assert engine.image({"Id": "x", "RepoTags": None, "RepoDigests": None})["digests"] == []
+
+
 def test_podman_in_disguise_is_seen_in_its_wrapper(host: Any) -> None:
     assert not engine.is_podman(host, {})
     host.write("/usr/bin/docker", '#!/bin/sh\nexec /usr/bin/podman "$@"\n')

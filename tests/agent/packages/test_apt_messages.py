@@ -171,7 +171,7 @@ def test_a_refresh_that_exits_well_can_have_failed() -> None:
     assert (
         apt_messages.refresh_problem("Hit:1 http://x bookworm InRelease\nReading package lists...\n") is None
     )
-    strange = "Err:3 http://x bookworm InRelease\n  something new\n"
+    strange = "W: Failed to fetch http://x/InRelease  something new\n"
     assert apt_messages.refresh_problem(strange)["reason"] == "refresh_failed"  # type: ignore[index]
 
 
@@ -187,3 +187,11 @@ def test_progress_counts_packages_over_pieces_of_output() -> None:
         "installing runc (1 of 2 packages)",
         "installing docker.io (2 of 2 packages)",
     ]
+
+
+def test_missing_translations_are_no_failure() -> None:
+    text = (
+        "Get:3 http://x ./ Packages\nErr:4 http://x ./ Translation-en\n  404  Not Found [IP: 192.0.2.1]\n"
+        "Ign:4 http://x ./ Translation-en\nReading package lists...\n"
+    )
+    assert apt_messages.refresh_problem(text) is None

@@ -236,3 +236,14 @@ def test_fingerprint_of_the_sample_key() -> None:
 def test_damaged_keys_are_refused(data: bytes) -> None:
     with pytest.raises(openpgp.BadKey):
         openpgp.fingerprints(data)
+
+
+def test_a_trusted_repository_without_a_release_file_settles(host: Any, report: Any) -> None:
+    def update(argv: Any) -> Result:
+        host.write(LISTS + "_srv_repo_._Packages", "")
+        return Result(0)
+
+    host.on("apt-get", "update", answer=update)
+    args = repository(uris=["file:/srv/repo"], suites=["./"], key=None, trusted=True)
+    apply(host, report, args)
+    assert differences(host, args) == []

@@ -229,6 +229,33 @@ def test_a_stranger_that_stays_broken_stops_the_step(host: Any, report: Any) -> 
         apply(host, report, names=[{"name": "runc"}], state="present")
 
 
+def test_what_was_cut_off_while_unpacking_is_installed_again(host: Any, report: Any) -> None:
+    def mend(argv: Any) -> Result:
+        if "--reinstall" in argv:
+            host.write("/var/lib/dpkg/status", stanza("perl", "5.40"))
+        return OK
+
+    def simulate(argv: Any) -> Result:
+        name = "perl [5.40] (5.40" if "--reinstall" in argv else "runc (1.1"
+        return Result(0, f"Inst {name} D [amd64])\n")
+
+    host.write("/var/lib/dpkg/status", stanza("perl", "5.40", "install reinstreq half-installed"))
+    host.on("dpkg", answer=Result(1, "", "perl is in a very bad inconsistent state"))
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=simulate)
+    host.on("apt-get", "-y", answer=mend)
+    apply(host, report, names=[{"name": "runc"}], state="present")
+    assert [argv[-1] for argv in host.ran if argv[:2] == ["apt-get", "-y"]] == ["perl", "runc"]
+
+
+def test_a_repair_that_would_change_more_is_not_done(host: Any, report: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("perl", "5.40", "install reinstreq half-installed"))
+    host.on("dpkg", answer=Result(1))
+    host.on("apt-get", "-s", answer=Result(0, "Remv git [2]\nInst perl [5.40] (5.40 D [amd64])\n"))
+    with pytest.raises(StepFailed, match="does not get these packages configured: perl"):
+        apply(host, report, names=[{"name": "runc"}], state="present")
+
+
 def test_after_a_bad_end_dpkg_is_put_in_order(host: Any, report: Any) -> None:
     def breaks(argv: Any) -> Result:
         host.write("/var/lib/dpkg/status", stanza("runc", "1.1", "install ok unpacked"))
@@ -358,10 +385,14 @@ Install  2 Packages
 
 
 def test_a_dnf_transaction_is_judged_like_any_other(host: Any, report: Any) -> None:
-    transaction = dnf.parse_transaction(TABLE)
+    host.on("dnf", "--assumeno", answer=Result(1, TABLE + "Operation aborted.\n"))
+    host.on("rpm", "-q", answer=Result(0, "selinux-policy\t0\t38.1.11-1.el9\n"))
     manager = dnf.Dnf(host)
-    reasons = refusals(transaction, Request({"docker-ce": None}), manager.compare)
-    assert [name for name, _ in reasons] == ["runc", "selinux-policy"]
+    request = Request({"docker-ce": None})
+    assert refusals(manager.simulate(request), request, manager.compare) == [
+        ("runc", "remove runc 4:1.1.12-2.el9"),
+        ("selinux-policy", "upgrade selinux-policy from 38.1.11-1.el9 to 38.1.35-2.el9"),
+    ]
 
 
 def test_dnf_commands(host: Any) -> None:
