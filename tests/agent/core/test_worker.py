@@ -72,6 +72,7 @@ def test_a_worker_killed_before_its_begin_is_an_error_and_can_be_started_again(h
     assert response["error"]["kind"] == "failed"
     assert "before it began" in response["error"]["message"]
     assert host.applied() == []
+    assert host.lease() is None, "a run that has touched nothing holds nothing"
     session.request("start", plan=plan(step("a")), secrets={})
     assert session.records_to_end()[-1]["status"] == "done"
 
