@@ -56,7 +56,7 @@ ensure_venv() {
         "$python" -m venv "$VENV"
     fi
     say "installing fleet and its tools into $VENV"
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[dev]" >&2 ||
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "${ROOT}[dev]" >&2 ||
         die "could not install fleet's Python packages" "see the lines above"
     printf '%s\n' "$wanted" >"$stamp"
 }

@@ -12,9 +12,12 @@ import base64
 import json
 import socket
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-Json = Dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+    from fleet.agent.protocol import Json
 
 SOCKET = "/var/run/docker.sock"
 READ_TIMEOUT_S = 10.0
@@ -243,11 +246,11 @@ class Engine:
                 return None
             raise
 
-    def _ask(self, call: "_Call") -> Any:
+    def _ask(self, call: _Call) -> Any:
         raw = self._raw(call)
         return _json(raw) if raw.strip() else None
 
-    def _raw(self, call: "_Call") -> bytes:
+    def _raw(self, call: _Call) -> bytes:
         kept, self._kept = self._kept, None
         if kept is not None and call.method == "GET":
             try:
@@ -259,7 +262,7 @@ class Engine:
             kept.close()
         return self._exchange(_Connection(self.socket_path, self.timeout_s), call)
 
-    def _exchange(self, connection: "_Connection", call: "_Call") -> bytes:
+    def _exchange(self, connection: _Connection, call: _Call) -> bytes:
         connection.set_deadline(call.deadline_s, lambda: False)
         try:
             connection.send(call)

@@ -10,16 +10,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, StepFailed, difference, expect, last_words
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, List, Optional, Sequence, Union
+
     from fleet.agent.host import Host
 
 READ_LIMIT = 16 * 1024 * 1024  # a larger file is never read whole; it differs from anything fleet writes
 DIFF_LINES = 200
+_CHUNK = 1024 * 1024
 VALIDATE_DEADLINE_S = 60.0
 _KEPT_ATTRIBUTES = ("security.selinux", "system.posix_acl_access")
 
@@ -259,6 +262,8 @@ def _validate(host: Host, path: str, temporary: str, argv: Optional[Sequence[str
         return
     command = [word.replace("%s", temporary) for word in argv]
     result = host.run(command, deadline_s=VALIDATE_DEADLINE_S)
+    if result.cancelled:
+        expect(result, "checking the new " + path)
     if not result.ok:
         said = last_words(result).replace(temporary, path)
         raise StepFailed(
@@ -272,23 +277,28 @@ def _backup(path: str, target: str, before: os.stat_result) -> str:
     """Copy the file to PATH.fleet-<UTC time>.bak, unless a backup with these contents is there."""
     import time
 
-    with open(target, "rb") as file:
-        data = file.read()
     folder, name = os.path.split(target)
     for other in sorted(os.listdir(folder)):
-        if other.startswith(name + ".fleet-") and other.endswith(".bak"):
-            with open(os.path.join(folder, other), "rb") as file:
-                if file.read(len(data) + 1) == data:
-                    return os.path.join(os.path.dirname(path), other)
+        is_backup = other.startswith(name + ".fleet-") and other.endswith(".bak")
+        if is_backup and _same_contents(target, os.path.join(folder, other)):
+            return os.path.join(os.path.dirname(path), other)
     suffix = time.strftime(".fleet-%Y%m%dT%H%M%SZ.bak", time.gmtime())
     fd = os.open(target + suffix, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
+    with open(target, "rb") as source, os.fdopen(fd, "wb") as file:
+        for chunk in iter(lambda: source.read(_CHUNK), b""):
+            file.write(chunk)
         file.flush()
         os.fchown(fd, before.st_uid, before.st_gid)
         os.fchmod(fd, stat.S_IMODE(before.st_mode))
         os.fsync(fd)
     return path + suffix
+
+
+def _same_contents(one: str, other: str) -> bool:
+    if os.path.getsize(one) != os.path.getsize(other):
+        return False
+    with open(one, "rb") as first, open(other, "rb") as second:
+        return all(chunk == second.read(_CHUNK) for chunk in iter(lambda: first.read(_CHUNK), b""))
 
 
 def _copy_attributes(source: str, fd: int) -> None:

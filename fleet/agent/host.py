@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Union
 
 from fleet.agent.protocol import RUNTIME_DIR, STATE_DIR
 from fleet.agent.resources.base import Provides, StepFailed
 
-if TYPE_CHECKING:  # process is imported when the first command runs
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Union
+
     from fleet.agent.process import Account, OnOutput, Result
+
+    Unit = Dict[str, str]
 
 QUERY_DEADLINE_S = 30.0
 COMMAND_DEADLINE_S = 3600.0
@@ -31,8 +35,6 @@ _UNIT_PROPERTIES = (
     "InactiveExitTimestampMonotonic",
     "ActiveEnterTimestampMonotonic",
 )
-
-Unit = Dict[str, str]
 
 
 class Host:

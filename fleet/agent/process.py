@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
+    from typing import Callable, Dict, List, Optional, Sequence
+
+    OnOutput = Callable[[str, str], None]  # (text, "stdout" | "stderr")
 
 TAIL_BYTES = 1024 * 1024
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -27,8 +30,6 @@ _PUNCH_BYTES = 16 * 1024 * 1024
 _LOOK_EVERY_S = 0.1
 # A worker's parent may have ignored these (nohup does); a command must get them with their usual meaning.
 _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
-
-OnOutput = Callable[[str, str], None]  # (text, "stdout" | "stderr")
 
 
 class Result:

@@ -7,19 +7,22 @@ configured yet can be asked what they offer, and nothing of the host's own apt c
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List
 
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import Silent, StepFailed
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, List
+
     from fleet.agent.host import Host
+
 
 CONTENT_LIMIT = 1 << 20
 HASH_LIMIT = 256 << 20
 
 
-def answer(host: "Host", queries: List[Json]) -> Dict[str, Json]:
+def answer(host: Host, queries: List[Json]) -> Dict[str, Json]:
     """query id -> {"ok": true, "value"} or {"ok": false, "error"}; one failure does not spoil the others."""
     answers: Dict[str, Json] = {}
     for query in queries:
@@ -35,7 +38,7 @@ def answer(host: "Host", queries: List[Json]) -> Dict[str, Json]:
     return answers
 
 
-def _answer(host: "Host", query: Json) -> Any:
+def _answer(host: Host, query: Json) -> Any:
     kind = query["kind"]
     if kind == "package_versions":
         return package_versions(host, query["names"], query.get("repositories") or [])
@@ -51,7 +54,7 @@ def _answer(host: "Host", query: Json) -> Any:
 # --- files
 
 
-def path(host: "Host", name: str) -> Json:
+def path(host: Host, name: str) -> Json:
     """{"exists", "kind", "mode", "owner", "group", "size", "sha256"}; sha256 of regular files to 256 MiB."""
     import stat
 
@@ -86,7 +89,7 @@ def _sha256(real: str) -> str:
             digest.update(piece)
 
 
-def file_content(host: "Host", name: str, limit: int) -> Json:
+def file_content(host: Host, name: str, limit: int) -> Json:
     """{"exists", "content", "truncated"}; undecodable bytes come as surrogate escapes."""
     try:
         with open(host.path(name), "rb") as stream:
@@ -100,7 +103,7 @@ def file_content(host: "Host", name: str, limit: int) -> Json:
 # --- registries
 
 
-def registry_digest(host: "Host", query: Json) -> Json:
+def registry_digest(host: Host, query: Json) -> Json:
     """{"digest"} that the registry has for a reference, asked through the engine; null with a reason when
     there is no engine to ask. The engine's own trust is used, so ``ca`` must be in /etc/docker/certs.d."""
     from fleet.agent.engine import EngineError, EngineUnavailable
@@ -118,7 +121,7 @@ def registry_digest(host: "Host", query: Json) -> Json:
 # --- packages
 
 
-def package_versions(host: "Host", names: List[str], repositories: List[Json]) -> Dict[str, List[str]]:
+def package_versions(host: Host, names: List[str], repositories: List[Json]) -> Dict[str, List[str]]:
     """name -> versions offered, newest first; [] for a name that nobody offers.
 
     With ``repositories`` (arguments of ``apt_repository``) only those are asked; without, the host's own
@@ -145,7 +148,7 @@ def package_versions(host: "Host", names: List[str], repositories: List[Json]) -
         return _versions(host, names, private.options())
 
 
-def _versions(host: "Host", names: List[str], options: List[str]) -> Dict[str, List[str]]:
+def _versions(host: Host, names: List[str], options: List[str]) -> Dict[str, List[str]]:
     from fleet.agent.package_manager import apt_messages, dpkg_version
 
     result = host.run(["apt-cache", *options, "madison", "--", *names], deadline_s=120.0)
@@ -162,12 +165,12 @@ class PrivateApt:
     The host's preferences, proxies and credentials (auth.conf.d) still apply; its dpkg status is only read.
     """
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._directory = ""
         self._own_sources = False
 
-    def __enter__(self) -> "PrivateApt":
+    def __enter__(self) -> PrivateApt:
         import tempfile
 
         os.makedirs(self._host.runtime_dir, mode=0o700, exist_ok=True)

@@ -26,7 +26,7 @@ def fact(facts: Facts, path: str) -> Any:
 
 
 def why_absent(facts: Facts, path: str) -> str:
-    """In words, why :func:`fact` gives None there: the sibling ``<name>_reason``, of the value or its parents."""
+    """In words, why :func:`fact` gives None there: ``<name>_reason`` of the value or of its parents."""
     parts = path.split(".")
     for length in range(len(parts), 0, -1):
         reason = fact(facts, ".".join(parts[:length]) + "_reason")

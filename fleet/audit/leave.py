@@ -16,7 +16,7 @@ OWN_LABEL = "fleet.config_hash"
 
 def foreign_containers(facts: Facts) -> list[Mapping[str, Any]] | None:
     """Running containers that fleet did not make; None where the engine does not say."""
-    if not fact(facts, "engine.present"):
+    if fact(facts, "engine.present") is False:
         return []
     containers = fact(facts, "engine.containers")
     if containers is None:

@@ -1,8 +1,9 @@
 """What a rule is, and how rules are evaluated.
 
 A rule is a pure function ``(facts, wanted) -> findings`` with an id and a known-bad sample that must make it
-fire (:mod:`tests.audit` holds it to that). ``wanted`` is what the playbook asks for; each rule's docstring names
-the keys it reads. Rules marked ``gate`` fail closed: a value they read that is null is a finding by itself.
+fire (:mod:`tests.audit` holds it to that). ``wanted`` is what the playbook asks for; each rule's docstring
+names the keys it reads. Rules marked ``gate`` fail closed: a value they read that is null is a finding by
+itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RuleFunction = Callable[[Facts, Wanted], "Iterable[Finding]"]
 
 @dataclass(frozen=True)
 class Sample:
-    """What must make a rule fire: values by dotted path laid over a healthy facts document, and ``wanted``."""
+    """What must make a rule fire: values by dotted path, laid over healthy facts, and ``wanted``."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     wanted: Mapping[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ def data(name: str) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = files("fleet.catalogue").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
+    text = files("fleet.catalogue").joinpath(f"data/{name}.yaml").read_text(encoding="utf-8")
     return yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are the safe one
 
 

@@ -13,7 +13,8 @@ from fleet.catalogue.data_files import data, within
 
 @dataclass(frozen=True)
 class EnginePackages:
-    """Packages of one engine: ``engine`` are held, ``versioned`` carry the pinned version, ``support`` do not.
+    """Packages of one engine: ``engine`` are held, ``versioned`` carry the pinned version, ``support`` do
+    not.
 
     ``validates``: this dockerd knows ``--validate`` (from 23.0).
     """

@@ -33,7 +33,7 @@ def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str,
     The command is an argument vector, not a shell line; it takes no lease and is not journalled.
     Exit 0 when it ended with 0 everywhere, 1 when it did not somewhere, 3 when a host was unreachable.
     """
-    from fleet.cli.playing import load_options
+    from fleet.cli.playing import helped_where_a_lab_is_down, load_options
     from fleet.run.single import Execution, execute
 
     load = load_options(
@@ -51,7 +51,8 @@ def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str,
         forks=options["forks"],
         accept_new=options["accept_new"],
     )
-    results = execute(execution, load, session.scrubber, None if session.json else _say)
+    with helped_where_a_lab_is_down(inventory):
+        results = execute(execution, load, session.scrubber, None if session.json else _say)
     if session.json:
         session.print_json({"hosts": {name: result.as_json() for name, result in results.items()}})
     from fleet.core.errors import overall

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from fleet.core.connection import ConnectionSettings, Endpoint
+    from fleet.core.yaml import Node
     from fleet.inventory import Host, Inventory
 
 
@@ -94,7 +95,7 @@ def explained(host: Host) -> dict[str, object]:
     """One host with its variables: value, origin and what it overrode; secrets masked."""
     variables = {
         name: {
-            "value": shown(name, host.variables, host),
+            "value": shown(name, host),
             "from": str(host.origin(name)),
             "overrides": [str(older) for older in host.origin(name).overrides],
         }
@@ -108,14 +109,22 @@ def explained(host: Host) -> dict[str, object]:
     }
 
 
-def shown(name: str, variables: Mapping[str, object], host: Host) -> object:
+def shown(name: str, host: Host) -> object:
     """A variable's value fit to be shown. A secret is not fetched: what stands there says where from."""
-    from fleet.core.secret import MASK
+    from fleet.inventory.merge import value_of
 
-    top = host.variables.assigned(name)[0].node
-    if top is not None and top.tag in ("!vault", "!secret", "!decrypted"):
-        return f"{MASK} ({top.tag.replace('!decrypted', 'encrypted file')})"
-    return masked(variables[name])
+    node = host.variables.assigned(name)[0].node
+    return masked(host.variables[name] if node is None else value_of(name, node, _not_fetched))
+
+
+def _not_fetched(_name: str, node: Node) -> object:
+    """What stands for a tagged value."""
+    from fleet.core.secret import MASK
+    from fleet.core.yaml import plain
+
+    if node.tag == "!unsafe":
+        return plain(node)
+    return f"{MASK} ({'encrypted file' if node.tag == '!decrypted' else node.tag})"
 
 
 def masked(value: object) -> object:
@@ -181,7 +190,7 @@ def _address(way: ConnectionSettings) -> str:
     if way.local:
         return "local"
     by = f" by way of {_shortest(way.jumps[-1])}" if way.jumps else ""
-    return f"{_at(way.endpoint)}{by}" + (" by a proxy command" if way.proxy_command else "")
+    return f"{_at(way.endpoint)}{by}" + (" by way of a ProxyCommand" if way.proxy_command else "")
 
 
 def _at(endpoint: Endpoint) -> str:
@@ -201,7 +210,8 @@ def _shortest(endpoint: Endpoint) -> str:
 def _count(hosts: list[Host], loaded: Inventory) -> str:
     groups = len({group for host in hosts for group in host.groups if group != "ungrouped"})
     of = f" of {len(loaded.hosts)}" if len(hosts) != len(loaded.hosts) else ""
-    return f"{len(hosts)}{of} host{'' if len(loaded.hosts) == 1 else 's'} · {groups} group{'' if groups == 1 else 's'}"
+    many = "host" if len(loaded.hosts) == 1 else "hosts"
+    return f"{len(hosts)}{of} {many} · {groups} {'group' if groups == 1 else 'groups'}"
 
 
 def _tree(loaded: Inventory, hosts: list[Host]) -> list[str]:
@@ -213,9 +223,9 @@ def _tree(loaded: Inventory, hosts: list[Host]) -> list[str]:
         group = loaded.groups[name]
         lines.append(f"{indent}@{name}:")
         for child in group.children:
-            if kept.intersection(loaded.groups[child].hosts) or not loaded.groups[child].hosts:
-                if child != "ungrouped" or loaded.groups[child].hosts:
-                    draw(child, indent + "  ")
+            inside = loaded.groups[child].hosts
+            if kept.intersection(inside) or not (inside or child == "ungrouped"):
+                draw(child, indent + "  ")
         in_children = {host for child in group.children for host in loaded.groups[child].hosts}
         lines.extend(
             f"{indent}  {host}" for host in group.own_hosts if host in kept and host not in in_children

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from fleet.core.errors import FleetError
+from fleet.core.errors import ExitCode, FleetError
 from fleet.lab.engine import Engine
 from fleet.lab.images import Images
 from fleet.lab.lab import Lab
@@ -81,7 +81,7 @@ def status(inventory: Path, name: str | None, as_json: bool) -> None:
         word = "up" if found["up"] else f"not up; run: fleet lab up {inventory}"
         click.echo(f"lab {found['lab']} is {word}")
     if not found["up"]:
-        raise SystemExit(1)
+        click.get_current_context().exit(int(ExitCode.FAILED))
 
 
 def main() -> None:

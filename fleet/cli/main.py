@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -39,6 +40,9 @@ COMMANDS = {
     "agent": ("fleet.cli.agent:agent", "What the agent sees, on this machine."),
 }
 
+#: Set by the shell when it asks for completions: ``eval "$(_FLEET_COMPLETE=bash_source fleet)"``.
+COMPLETION = "_FLEET_COMPLETE"
+
 #: What a shell says of a program whose reader has gone (128 + SIGPIPE).
 READER_GONE = 141
 
@@ -67,13 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. ``arguments`` None means the process's own."""
     session = Session()
     try:
-        # Without standalone mode click returns what the command returns, and raises what it meets.
-        result = cli.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="fleet",
-            standalone_mode=False,
-            obj=session,
-        )
+        if COMPLETION in os.environ:
+            cli.main(prog_name="fleet")
+        # Not cli.main(): it would make a broken pipe anywhere a plain exit 1.
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        with cli.make_context("fleet", words, obj=session) as context:
+            result = cli.invoke(context)
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except (KeyboardInterrupt, click.Abort):
@@ -139,7 +142,7 @@ def _failed(error: FleetError, session: Session) -> int:
 def input_lines(error: InputError) -> list[str]:
     """Every problem on its line, the messages under one another, then the remedy if there is one."""
     places = [f"{problem.position}: " if problem.position else "" for problem in error.problems]
-    width = min(max(map(len, places), default=0), 60)
+    width = max(map(len, places), default=0)
     lines = [
         f"{place:<{width}}{problem.message}" if place else problem.message
         for place, problem in zip(places, error.problems, strict=True)
@@ -150,7 +153,7 @@ def input_lines(error: InputError) -> list[str]:
 def _bug(error: BaseException, session: Session) -> int:
     """What fleet did not foresee: one line on the screen, the traceback in the log."""
     log = session.log
-    log.exception("bug in fleet " + fleet.__version__, error)
+    log.traceback("bug in fleet " + fleet.__version__, error)
     where = f"could not be logged ({log.broken})" if log.broken else f"is in {log.shown}"
     words = session.scrubber(f"{type(error).__name__}: {error}".replace("\n", " "))
     _say(f"bug in fleet: {words}; the traceback {where}; please report it")
@@ -168,8 +171,12 @@ def _say(*lines: str) -> None:
 def _reader_gone(stream: TextIO) -> bool:
     """Whether nobody reads ``stream`` any more; then it is pointed at /dev/null, so that exit is quiet."""
     try:
-        stream.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return True
-    return False
+        descriptor = stream.fileno()
+    except OSError:  # not a file: a test's, or an embedding program's
+        return False
+    asked = select.poll()
+    asked.register(descriptor, 0)
+    if not any(answer & (select.POLLERR | select.POLLHUP) for _, answer in asked.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return True

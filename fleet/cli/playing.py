@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.core.errors import InputError
+
 if TYPE_CHECKING:
     from fleet.cli.options import Session
     from fleet.core.secret import Secret
@@ -25,7 +27,7 @@ def play(session: Session, request: RunRequest, load: LoadOptions) -> int:
     """Start a run and see it to its end; the exit code."""
     from fleet.run.launch import launch
 
-    with surroundings(session, load) as around:
+    with surroundings(session, load) as around, helped_where_a_lab_is_down(request.inventory):
         return _see_through(lambda: launch(request, around), around.control)
 
 
@@ -35,7 +37,20 @@ def go_on(session: Session, prefix: str, load: LoadOptions) -> int:
 
     with surroundings(session, load) as around:
         row = around.store.find_run(prefix)
-        return _see_through(lambda: resume(row, around), around.control)
+        with helped_where_a_lab_is_down(row.inventory):
+            return _see_through(lambda: resume(row, around), around.control)
+
+
+@contextmanager
+def helped_where_a_lab_is_down(inventory: str) -> Iterator[None]:
+    """An inventory that cannot be read because its lab is down: say how to bring that up instead."""
+    try:
+        yield
+    except InputError:
+        from fleet.lab.presence import refuse_if_down
+
+        refuse_if_down(Path(inventory))
+        raise
 
 
 @contextmanager
@@ -84,6 +99,7 @@ def load_options(
     """What the command line adds to the inventory, prompts included; secrets go to the scrubber."""
     from fleet.core.secret import Secret
     from fleet.inventory import LoadOptions
+    from fleet.inventory.vault import read_password
 
     become: Secret | None = None
     if ask_become_pass:
@@ -91,7 +107,7 @@ def load_options(
         session.scrubber.add(become)
     vault: Secret | None = None
     if vault_password_file is not None:
-        vault = Secret(vault_password_file.read_text().rstrip("\n"), str(vault_password_file))
+        vault = read_password(vault_password_file)
         session.scrubber.add(vault)
     return LoadOptions(
         vault_password=vault,
@@ -115,7 +131,7 @@ def extra_variables(given: Iterable[tuple[str, Any]]) -> Mapping[str, object]:
 
 
 def _file_variables(path: Path) -> Mapping[str, object]:
-    from fleet.core.errors import InputError, Position, Problem
+    from fleet.core.errors import Position, Problem
     from fleet.core.yaml import plain, read_yaml
 
     document = read_yaml(path)

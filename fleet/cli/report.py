@@ -31,7 +31,9 @@ def report(session: Session, run: str, host: str | None) -> None:
         row = store.find_run(run)
         found = store.reports(row.run, host)
     if not found:
-        raise InputError(_none(row.run, host, row.hosts), remedy=f"fleet runs show {row.run[:6]}")
+        from fleet.report.words import run_name
+
+        raise InputError(_none(row.run, host, row.hosts), remedy=f"fleet runs show {run_name(row.run)}")
     if session.json:
         session.print_json(found[host] if host else list(found.values()))
         return

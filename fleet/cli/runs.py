@@ -121,12 +121,12 @@ def _table(rows: Sequence[RunRow]) -> list[Line]:
 
 def _heading(row: RunRow) -> Line:
     from fleet.report.style import STRONG, Span, line
-    from fleet.report.words import duration, plural
+    from fleet.report.words import duration, plural, run_name
 
     words = [row.playbook, row.inventory, plural(len(row.hosts), "host"), _when(row.created_at)]
     words.append(f"by {row.operator} on {row.controller}")
     if row.ended_at is None:
-        words.append(f"open; go on: fleet resume {row.run[:6]}")
+        words.append(f"open; go on: fleet resume {run_name(row.run)}")
     else:
         took = [] if row.duration_s is None else [duration(row.duration_s)]
         words += [*took, f"exit {row.exit_code}"]
@@ -143,7 +143,7 @@ def _host_table(row: RunRow, hosts: Sequence[HostRow]) -> list[Line]:
     states = max((len(host.state) for host in hosts), default=0)
     lines: list[Line] = []
     for host in hosts:
-        place = f"{host.index}/{host.total} " if host.index else ""
+        place = f"{host.index + 1}/{host.total} " if host.index is not None else ""
         step = f"{place}{printable(host.last_step)} {host.last_status or 'begun'}" if host.last_step else ""
         reason = printable(str(host.detail.get("reason") or ""))
         rest = "  ".join(word for word in (step, reason) if word)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-import traceback
+import traceback as tracebacks
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,9 @@ class LogFile:
         """Something that went wrong."""
         self.write("error", message, fields)
 
-    def exception(self, message: str, error: BaseException) -> None:
+    def traceback(self, message: str, error: BaseException) -> None:
         """``message`` and the traceback of ``error``."""
-        self.write("error", message + "\n" + "".join(traceback.format_exception(error)), {})
+        self.write("error", message + "\n" + "".join(tracebacks.format_exception(error)), {})
 
     def write(self, level: str, message: str, fields: dict[str, Any]) -> None:
         """Append one entry."""

@@ -30,6 +30,9 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = {}
 
 _MARK = re.compile(r"^fleet\.(?P<name>[a-z_]+)/(?P<major>[0-9]+)$")
 _SUFFIX = ".schema.json"
+
+#: Where the schemas' ``$id`` places them: a name, not an address (``.invalid`` never resolves).
+BASE = "https://fleet.invalid/schemas/"
 _READER_IGNORES = frozenset({"additionalProperties", "unevaluatedProperties"})
 
 
@@ -155,9 +158,8 @@ def _slow(name: str, folder: Path | None) -> Any:
 
 
 def _resources(folder: Path | None) -> list[tuple[str, Json]]:
-    """Every published schema under its ``$id``, so that one may ``$ref`` another by file name."""
-    schemas = (load(name, folder) for name in names(folder))
-    return [(schema["$id"], schema) for schema in schemas if "$id" in schema]
+    """Every published schema at its place, so that one may ``$ref`` another by file name."""
+    return [(f"{BASE}{name}{_SUFFIX}", load(name, folder)) for name in names(folder)]
 
 
 def _leaves(error: Any) -> Iterable[Any]:

@@ -4,16 +4,15 @@
 everything wrong with the text (tabs, duplicate keys, keys that are not text, byte order marks …). A node
 keeps the digits as written, so a version that YAML read as a number can be quoted back. The tree is built
 from libyaml's events with an explicit stack: hostile nesting costs no Python or C stack, and 10,000 hosts
-take a third of a second. Who reads it next: :mod:`fleet.inventory.load` and the playbook loader.
+take a third of a second. What is wrong with the text itself is found in :mod:`fleet.core.yaml_text`. Who
+reads the tree next: :mod:`fleet.inventory.load` and the playbook loader.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from typing import Any
 import yaml
 
 from fleet.core.errors import InputError, Position, Problem
+from fleet.core.yaml_text import decoded, marks_inside, syntax_problems, tabs_outside
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LOCAL_TAGS = ("!vault", "!secret", "!unsafe")
@@ -128,44 +128,43 @@ def sorted_problems(problems: list[Problem]) -> list[Problem]:
     return sorted(unique, key=lambda p: (p.position is not None, p.position or Position("", 0, 0), p.message))
 
 
-def read_yaml(path: Path, name: str | None = None, *, as_json: bool = False) -> Document:
+def read_yaml(path: Path, name: str | None = None) -> Document:
     """Read a file. ``name`` is what messages call it (default: the path as given).
 
     Raises InputError where the file cannot be read at all.
     """
     shown = name or str(path)
+    return parse_yaml(read_input(path, shown), shown)
+
+
+def read_input(path: Path, shown: str) -> bytes:
+    """A file the user named. Raises InputError that calls it ``shown`` if it cannot be read."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except IsADirectoryError:
         raise InputError(f"{shown} is a directory, not a file", remedy="name the YAML file itself") from None
     except FileNotFoundError:
         raise InputError(f"{shown} does not exist", remedy="check the path") from None
     except OSError as error:
         raise InputError(f"{shown} cannot be read: {error.strerror or error}") from error
-    return parse_yaml(data, shown, as_json=as_json)
 
 
-def parse_yaml(source: str | bytes, name: str, *, as_json: bool = False) -> Document:
-    """Parse text that came from ``name``. ``as_json``: JSON's rules for tabs, numbers and escapes."""
-    text, problem = _decode(source, name)
+def parse_yaml(source: str | bytes, name: str) -> Document:
+    """Parse text that came from ``name``."""
+    text, problem = decoded(source, name)
     if problem:
         return Document(name, None, [problem])
-    problems = _marks_inside(text, name)
-    if as_json:
-        syntax = _json_problem(text, name)
-        if syntax:
-            return Document(name, None, [syntax])
-        text = _SURROGATES.sub(_one_escape, text)
-    builder = _Builder(name, as_json, problems)
+    problems = marks_inside(text, name)
+    builder = _Builder(name, problems)
     try:
         with paused_gc():
             root = builder.build(text)
     except yaml.YAMLError as error:
-        problems.extend(_syntax_problems(error, text, name))
+        problems.extend(syntax_problems(error, text, name))
         root = None
     else:
-        if "\t" in text and not as_json:
-            problems.extend(_tabs_outside(text, name, builder.spans))
+        if "\t" in text:
+            problems.extend(tabs_outside(text, name, builder.spans))
     return Document(name, root, sorted_problems(problems))
 
 
@@ -216,9 +215,8 @@ def paused_gc() -> Iterator[None]:
 class _Builder:
     """Builds the tree from parser events; collects problems and, where the text has tabs, scalar spans."""
 
-    def __init__(self, name: str, as_json: bool, problems: list[Problem]) -> None:
+    def __init__(self, name: str, problems: list[Problem]) -> None:
         self.name = name
-        self.as_json = as_json
         self.problems = problems
         self.spans: list[tuple[int, int]] = []
         self.anchors: dict[str, Node] = {}
@@ -274,8 +272,6 @@ class _Builder:
         value: object
         if quoted or tag == "!":
             kind, value = Kind.TEXT, text
-        elif self.as_json:
-            kind, value = _json_scalar(text)
         else:
             kind, value = resolve(text)
         node = Node(kind, self.name, mark.line + 1, mark.column + 1, text, value)
@@ -383,7 +379,10 @@ class _Open:
 
     def _odd_key(self, key: Node, builder: _Builder) -> None:
         if not key.is_scalar:
-            builder.problem(key.line, key.column, f"a key must be text, not {as_read(key)}")
+            message = f"a key must be text, not {as_read(key)}"
+            if key.kind is Kind.MAP:
+                message += '; a value that starts with {{ needs quotes: "{{ … }}"'
+            builder.problem(key.line, key.column, message)
             return
         shown = key.text or "(nothing)"
         message = f'the key {shown} is read by YAML as {as_read(key)}; write it in quotes: "{key.text}"'
@@ -469,15 +468,6 @@ def _base60(text: str) -> int | float:
     return -total if text.startswith("-") else total
 
 
-def _json_scalar(text: str) -> tuple[Kind, object]:
-    value = json.loads(text)
-    if value is None:
-        return Kind.NULL, None
-    if isinstance(value, bool):
-        return Kind.BOOL, value
-    return (Kind.FLOAT, value) if isinstance(value, float) else (Kind.INT, value)
-
-
 def _expanded(node: Node, known: dict[int, int]) -> int:
     """How many values the node stands for once its aliases are written out."""
     size = known.get(id(node))
@@ -485,127 +475,3 @@ def _expanded(node: Node, known: dict[int, int]) -> int:
         size = 1 + sum(_expanded(child, known) for child in (*node.items, *node.children.values()))
         known[id(node)] = size
     return size
-
-
-_SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-
-
-def _one_escape(pair: re.Match[str]) -> str:
-    """JSON writes characters past U+FFFF as two escapes; YAML knows only one long one."""
-    character = json.loads('"' + pair[0] + '"')
-    return f"\\U{ord(character):08x}"
-
-
-def _json_problem(text: str, name: str) -> Problem | None:
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return Problem(Position(name, error.lineno, error.colno), f"this is not JSON: {error.msg}")
-    except RecursionError:
-        return Problem(Position(name, 1, 1), f"nested more than {DEEPEST} levels deep")
-    return None
-
-
-def _decode(source: str | bytes, name: str) -> tuple[str, Problem | None]:
-    """The text without a leading byte order mark. UTF-8, or UTF-16 that says so by its mark."""
-    if isinstance(source, str):
-        return source.removeprefix("\ufeff"), None
-    encoding = "utf-16" if source.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    try:
-        return source.decode(encoding), None
-    except UnicodeDecodeError as error:
-        before = source[: error.start]
-        line = before.count(b"\n") + 1
-        column = error.start - (before.rfind(b"\n") + 1) + 1
-        shown = "UTF-16" if encoding == "utf-16" else "UTF-8"
-        message = f"this is not {shown} (byte 0x{source[error.start]:02x}); save the file as UTF-8"
-        return "", Problem(Position(name, line, column), message)
-
-
-class _Lines:
-    """Line and column of offsets in a text."""
-
-    def __init__(self, text: str) -> None:
-        self.starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]
-
-    def place(self, offset: int) -> tuple[int, int]:
-        line = bisect_right(self.starts, offset)
-        return line, offset - self.starts[line - 1] + 1
-
-
-def _marks_inside(text: str, name: str) -> list[Problem]:
-    """Byte order marks after the start: libyaml drops some and keeps others in names."""
-    if "\ufeff" not in text:
-        return []
-    lines = _Lines(text)
-    message = r"a byte order mark (BOM, \ufeff) stands here: two files joined? delete the invisible character"
-    places = (lines.place(match.start()) for match in re.finditer("\ufeff", text))
-    return [Problem(Position(name, line, column), message) for line, column in places]
-
-
-_TAB = "a tab stands here; YAML is indented and separated by spaces"
-
-
-def _tabs_outside(text: str, name: str, spans: list[tuple[int, int]]) -> list[Problem]:
-    """Tabs that are neither inside a scalar nor in a comment. libyaml lets some pass that others refuse."""
-    lines = _Lines(text)
-    starts = [start for start, _ in spans]
-    found: dict[int, Problem] = {}
-    for match in re.finditer("\t", text):
-        at = match.start()
-        before = bisect_right(starts, at) - 1
-        span_end = spans[before][1] if before >= 0 else 0
-        line, column = lines.place(at)
-        if at < span_end or line in found:
-            continue
-        lead = text[max(span_end, lines.starts[line - 1]) : at]
-        if not re.search(r"(^|[\s,\]}:])#", lead):
-            found[line] = Problem(Position(name, line, column), _TAB)
-    return list(found.values())
-
-
-def _syntax_problems(error: yaml.YAMLError, text: str, name: str) -> list[Problem]:
-    """What a scanner or parser error means, in words that name tabs and brackets where they are the cause."""
-    tabs = [
-        Problem(Position(name, number, line.index("\t") + 1), _TAB)
-        for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1)
-        if re.match(r" *\t\s*[^\s#]", line)
-    ]
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is None:
-        return tabs or [_unprintable(error, text, name)]
-    line, column = mark.line + 1, mark.column + 1
-    what = getattr(error, "problem", None) or str(error)
-    here = text.splitlines()[mark.line : mark.line + 1]
-    if here and here[0][mark.column : mark.column + 1] == "\t":
-        tabs.append(Problem(Position(name, line, column), _TAB))
-    if tabs:
-        return tabs
-    context = getattr(error, "context", None)
-    message = f"this is not YAML: {what}" + (f" ({context})" if context else "")
-    return [Problem(Position(name, line, column), message + _hint(text, mark.line))]
-
-
-def _hint(text: str, line: int) -> str:
-    """Advice for the slips seen most: an unquoted template, a bracket left open."""
-    near = "\n".join(text.splitlines()[max(0, line - 1) : line + 1])
-    if re.search(r":\s+\{\{", near):
-        return '; a value that starts with {{ needs quotes: "{{ … }}"'
-    if re.search(r"^\s*[\[{]", near, re.M) and near.count("[") + near.count("{") > near.count(
-        "]"
-    ) + near.count("}"):
-        return "; is a bracket left open?"
-    return ""
-
-
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _unprintable(error: yaml.YAMLError, text: str, name: str) -> Problem:
-    match = _UNPRINTABLE.search(text)
-    if match is None:
-        return Problem(Position(name, 1, 1), f"this is not YAML: {error}")
-    line, column = _Lines(text).place(match.start())
-    return Problem(
-        Position(name, line, column), f"the control character U+{ord(match[0]):04X} cannot stand in YAML"
-    )

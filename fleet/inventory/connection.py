@@ -8,6 +8,7 @@ broken way is found before any host is; ``settings`` gives the finished
 from __future__ import annotations
 
 import getpass
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ class Connector:
         )
         self._known: dict[tuple[str, bool], ConnectionSettings] = {}
         self._open: list[str] = []
+        self._lock = threading.RLock()
 
     def check(self, problems: list[Problem]) -> None:
         """Work out every host's way, without secrets; what is wrong is added to ``problems``."""
@@ -59,17 +61,21 @@ class Connector:
 
     def _settings(self, host: Host, *, with_secrets: bool) -> ConnectionSettings:
         key = (host.name, with_secrets)
-        found = self._known.get(key)
-        if found is None:
-            if host.name in self._open:
-                circle = " → ".join([*self._open[self._open.index(host.name) :], host.name])
-                raise InputError([Problem(host.position, f"the jump hosts form a circle: {circle}")])
-            self._open.append(host.name)
-            try:
-                found = self._known[key] = _Way(self, host, with_secrets).settings()
-            finally:
-                self._open.pop()
+        with self._lock:
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = self._new(host, with_secrets)
         return found
+
+    def _new(self, host: Host, with_secrets: bool) -> ConnectionSettings:
+        if host.name in self._open:
+            circle = " → ".join([*self._open[self._open.index(host.name) :], host.name])
+            raise InputError([Problem(host.position, f"the jump hosts form a circle: {circle}")])
+        self._open.append(host.name)
+        try:
+            return _Way(self, host, with_secrets).settings()
+        finally:
+            self._open.pop()
 
     def expanded(self, path: str, address: str = "", user: str = "") -> Path:
         """A path with ~ and ssh's tokens (%d %h %r %u %%) filled in; relative to the inventory's folder."""
@@ -188,15 +194,14 @@ class _Way:
         """The bastions on the way, or a command that makes the connection."""
         try:
             jumps, command = self._written_jumps(args, entry)
+            passed = self._passed(jumps, endpoint)
         except SshArgsError as error:
             raise self._args_error(error) from None
-        if not jumps:
-            return (), command
-        passed = self._passed(jumps, endpoint)
-        # A bastion in the inventory often inherits "jump over the bastion"; like ssh, it is reached directly.
-        if any((jump.address, jump.port) == (endpoint.address, endpoint.port) for jump in passed):
-            return (), None
-        return passed, None
+        # A bastion in the inventory often inherits "jump over the bastion": its own way ends before it.
+        for index, jump in enumerate(passed):
+            if (jump.address, jump.port) == (endpoint.address, endpoint.port):
+                return passed[:index], None
+        return passed, command
 
     def _written_jumps(self, args: SshArgs, entry: Entry) -> tuple[tuple[Jump, ...], str | None]:
         given = self._value("fleet_jump")
@@ -230,7 +235,9 @@ class _Way:
             return [replace(endpoint, user=jump.user or endpoint.user, port=jump.port or endpoint.port)]
         if jump.host in self.connector.inventory.hosts:
             host = self.connector.inventory.hosts[jump.host]
-            found = self.connector._settings(host, with_secrets=self.with_secrets)
+            found = self.connector.settings(host) if self.with_secrets else self.connector.way(host)
+            if found.proxy_command is not None:
+                raise SshArgsError(f"the bastion {host.name} needs a ProxyCommand ({found.proxy_command})")
             last = replace(
                 found.endpoint, user=jump.user or found.endpoint.user, port=jump.port or found.endpoint.port
             )
@@ -240,7 +247,12 @@ class _Way:
             raise InputError([Problem(self.host.position, f"the jump hosts form a circle: {circle}")])
         entry = self.connector.ssh_config.entry(jump.host, user=jump.user)
         before: list[Endpoint] = []
-        for index, outer in enumerate(_proxy_of(entry)):
+        outers = _proxy_of(entry)
+        if (
+            outers and outers[-1].host == jump.host
+        ):  # "Host *" with ProxyJump covers the bastion too; ssh skips it
+            outers = ()
+        for index, outer in enumerate(outers):
             way = self._bastion(outer, endpoint, (*seen, jump.host))
             before += way if index == 0 else way[-1:]
         return [*before, self._outside(jump, entry, endpoint)]
@@ -321,14 +333,17 @@ class _Way:
         known = field_of(name)
         if known is None or isinstance(value, (list, dict)):
             return
-        position = self._position(name) or Position("extra variables", 1, 1)
-        value = _revealed(value)
-        kind = _KINDS.get(type(value), Kind.TEXT)
-        node = Node(kind, position.file, position.line, position.column, str(value), value)
+        plain = _revealed(value)
+        node = Node(_KINDS.get(type(plain), Kind.TEXT), "", 1, 1, str(plain), plain)
         problems: list[Problem] = []
         check_value(name, known.type, node, problems)
         if problems:
-            raise InputError(problems)
+            message = problems[0].message
+            if isinstance(value, Secret):
+                message = (
+                    f"{name} must be {known.type.value}; the secret it is taken from holds something else"
+                )
+            raise InputError([Problem(self._position(name), message)])
 
     def _text(self, *names: str) -> str | None:
         value = _revealed(self._value(*names))

@@ -25,6 +25,8 @@ class Type(Enum):
 
     ANY = "anything"
     TEXT = "text"
+    ADDRESS = "a host name or address"
+    USER = "a user name"
     VERSION = "a version, in quotes"
     LOOSE_VERSION = "a version, in quotes, or a whole number"
     PORT = "a number from 1 to 65535"
@@ -55,15 +57,15 @@ class Field:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("ansible_host", Type.TEXT, "address to connect to; default: the host's name"),
+    Field("ansible_host", Type.ADDRESS, "address to connect to; default: the host's name"),
     Field("ansible_port", Type.PORT, "port of sshd; default 22 or what ssh_config says"),
-    Field("ansible_user", Type.TEXT, "user to log in as; default: what ssh_config says, else your own name"),
+    Field("ansible_user", Type.USER, "user to log in as; default: what ssh_config says, else your own name"),
     Field("ansible_password", Type.SECRET, "password to log in with"),
     Field("ansible_ssh_pass", Type.SECRET, "the same, older name"),
     Field("ansible_ssh_password", Type.SECRET, "the same, another name"),
-    Field("ansible_ssh_host", Type.TEXT, "older name of ansible_host"),
+    Field("ansible_ssh_host", Type.ADDRESS, "older name of ansible_host"),
     Field("ansible_ssh_port", Type.PORT, "older name of ansible_port"),
-    Field("ansible_ssh_user", Type.TEXT, "older name of ansible_user"),
+    Field("ansible_ssh_user", Type.USER, "older name of ansible_user"),
     Field(
         "ansible_ssh_private_key_file", Type.PATH, "key to log in with; relative to the inventory's folder"
     ),
@@ -78,7 +80,7 @@ FIELDS: tuple[Field, ...] = (
     Field("ansible_connection", Type.CONNECTION, "how to connect; local means this machine, without SSH"),
     Field("ansible_python_interpreter", Type.TEXT, "Python on the host; auto or unset: it is searched for"),
     Field("ansible_become", Type.BOOL, "become another user (root) with sudo"),
-    Field("ansible_become_user", Type.TEXT, "whom to become; default root"),
+    Field("ansible_become_user", Type.USER, "whom to become; default root"),
     Field("ansible_become_method", Type.BECOME_METHOD, "only sudo"),
     Field("ansible_become_password", Type.SECRET, "password that sudo asks for"),
     Field("ansible_become_pass", Type.SECRET, "the same, older name"),
@@ -181,15 +183,12 @@ def check_value(name: str, wanted: Type, node: Node, problems: list[Problem]) ->
 
 def text_of(node: Node, wanted: Type) -> object:
     """The value of a checked node, made the type its field wants: ``550`` becomes the text "550"."""
-    if node.kind is Kind.INT and wanted in (
-        Type.TEXT,
-        Type.VERSION,
-        Type.PATH,
-        Type.SECRET,
-        Type.MAYBE_SECRET,
-    ):
+    if node.kind is Kind.INT and wanted in _TEXTS:
         return node.text
     return node.value
+
+
+_TEXTS = (Type.TEXT, Type.ADDRESS, Type.USER, Type.VERSION, Type.PATH, Type.SECRET, Type.MAYBE_SECRET)
 
 
 def _suggest(name: str, node: Node, problems: list[Problem]) -> None:
@@ -250,6 +249,18 @@ def _text(name: str, wanted: Type, node: Node, problems: list[Problem]) -> str |
     if node.is_scalar:
         return f"{name} must be {wanted.value}; {quote_advice(node)}"
     return f"{name} must be {wanted.value}, not {as_read(node)}"
+
+
+def _word(name: str, wanted: Type, node: Node, problems: list[Problem]) -> str | None:
+    """An address or a user: one word, which no command could take for an option."""
+    message = _text(name, wanted, node, problems)
+    if message:
+        return message
+    if wanted is Type.ADDRESS and re.fullmatch(r"[^:\[\]]+:[0-9]+", node.text):
+        return f"{name} must be {wanted.value}, not {_shown(node)}; the port goes to ansible_port"
+    if re.search(r"[\s\x00-\x1f\x7f]", node.text) or node.text.startswith("-"):
+        return f"{name} must be {wanted.value}, not {_shown(node)}"
+    return None
 
 
 def _version(name: str, wanted: Type, node: Node, problems: list[Problem]) -> str | None:
@@ -378,6 +389,8 @@ def _one_of(name: str, node: Node, allowed: tuple[str, ...]) -> str | None:
 
 _CHECKS: dict[Type, _Check] = {
     Type.TEXT: _text,
+    Type.ADDRESS: _word,
+    Type.USER: _word,
     Type.PATH: _hosts,
     Type.HOSTS: _hosts,
     Type.VERSION: _version,

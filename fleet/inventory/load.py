@@ -1,7 +1,8 @@
 """From an inventory file, its ``group_vars/`` and ``host_vars/``, to an :class:`Inventory`.
 
 :func:`load_inventory` reads everything, collects every problem with its place, and either raises them all
-as one :class:`InputError` or returns. The shape of groups is read in :mod:`fleet.inventory.shape`, the
+as one :class:`InputError` or returns. The shape of groups is read in
+:mod:`fleet.inventory.yaml_shape`, the
 files beside the inventory in :mod:`fleet.inventory.vars_files`.
 """
 
@@ -13,14 +14,17 @@ from pathlib import Path
 from typing import TextIO
 
 from fleet.core.errors import InputError, Position, Problem
-from fleet.core.yaml import Document, Node, parse_yaml, paused_gc, read_yaml, sorted_problems
+from fleet.core.json_nodes import parse_json
+from fleet.core.yaml import Document, Node, parse_yaml, paused_gc, read_input, sorted_problems
 from fleet.inventory import vault
 from fleet.inventory.connection import Connector
 from fleet.inventory.fields import check_variables
+from fleet.inventory.json_shape import read_json
 from fleet.inventory.model import Group, Host, Inventory, LoadOptions
 from fleet.inventory.secrets import SecretSource
-from fleet.inventory.shape import GroupShape, Shape, read_groups, read_json
+from fleet.inventory.shape import GroupShape, Shape
 from fleet.inventory.vars_files import VarsFiles
+from fleet.inventory.yaml_shape import read_groups
 
 STDIN = "<stdin>"
 
@@ -69,10 +73,13 @@ class _Load:
 
     def _document(self) -> Document:
         if self.source == "-":
-            return parse_yaml((self.stdin or sys.stdin).read(), STDIN, as_json=True)
+            stream = self.stdin or sys.stdin
+            buffer = getattr(stream, "buffer", None)  # bytes, so that a wrong encoding has its place
+            return parse_json(stream.read() if buffer is None else buffer.read(), STDIN)
         path = Path(self.source)
-        document = read_yaml(path, self.source, as_json=path.suffix == ".json")
-        foreign = _foreign(path, document)
+        data = read_input(path, self.source)
+        document = parse_json(data, self.source) if path.suffix == ".json" else parse_yaml(data, self.source)
+        foreign = _foreign(path, data, document)
         if foreign:
             raise InputError([foreign])
         return document
@@ -87,12 +94,11 @@ class _Load:
         layers = inventory.layers
         layers.group_inline = {name: group.layers for name, group in shape.groups.items()}
         layers.host_inline = {name: host.layers for name, host in shape.hosts.items()}
-        files = VarsFiles(
-            Path(self.source).parent if self.source != "-" else Path(), self.secrets, self.problems
-        )
-        layers.group_files = files.layers("group_vars", shape.groups)
-        layers.host_files = files.layers("host_vars", shape.hosts)
-        inventory.notes = tuple(files.notes)
+        if self.source != "-":  # what --list prints has the files' variables in it already
+            files = VarsFiles(Path(self.source).parent, self.secrets, self.problems)
+            layers.group_files = files.layers("group_vars", shape.groups)
+            layers.host_files = files.layers("host_vars", shape.hosts)
+            inventory.notes = tuple(files.notes)
         self._check_layers(inventory)
 
     def _check_layers(self, inventory: Inventory) -> None:
@@ -131,11 +137,11 @@ def _group(shape: GroupShape, hosts: tuple[str, ...]) -> Group:
     )
 
 
-def _foreign(path: Path, document: Document) -> Problem | None:
+def _foreign(path: Path, data: bytes, document: Document) -> Problem | None:
     """An inventory of another format: an INI file, a script."""
     if document.root is not None and not document.problems and document.root.children:
         return None
-    text = path.read_bytes()[:4096].decode(errors="replace").lstrip()
+    text = data[:4096].decode(errors="replace").lstrip()
     if text.startswith("#!"):
         message = f"this is a script, not YAML; run it and hand over its output: {path} --list | fleet … -"
     elif path.suffix == ".ini" or _looks_ini(text):

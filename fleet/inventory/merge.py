@@ -124,12 +124,11 @@ class Variables(Mapping[str, object]):
         return tuple(chain)
 
     def __contains__(self, name: object) -> bool:
-        return (
-            name in self._inherited
-            or any(name in layer.variables for layer in self._own)
-            or name in self._extra
-            or name in self._magic
-        )
+        # A loop, not any(): this is asked some twenty times per host, of thousands of hosts.
+        for layer in self._own:
+            if name in layer.variables:
+                return True
+        return name in self._inherited or name in self._extra or name in self._magic
 
     def _all_names(self) -> dict[str, None]:
         if self._names is None:

@@ -3,7 +3,9 @@
 Parts are separated by commas (or colons): names and globs of hosts and groups, ``~regex``, ``group[0]``,
 ``group[0:2]``, ``group[-1]``, ``@file`` with one pattern a line. All plain parts are united, then narrowed
 by each ``&part``, then each ``!part`` is taken away, in whatever order they are written. A part that names
-nothing is an error: a slip in a limit must not shrink a run, nor a slip in an exclusion widen it.
+nothing is an error: a slip in a limit must not shrink a run, nor a slip in an exclusion widen it (only an
+exclusion by glob or regular expression may name nothing). Where no group is called gpu, ``gpu[01:04]`` is
+the range of hosts.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.core.errors import InputError
+from fleet.inventory.names import is_ipv6
+from fleet.inventory.ranges import RangeError, expand
 
 if TYPE_CHECKING:
     from fleet.inventory.model import Host, Inventory
@@ -40,7 +44,7 @@ def select(inventory: Inventory, limit: str | None) -> list[Host]:
             chosen &= set(_named(inventory, part[1:]))
     for part in parts:
         if part.startswith("!"):
-            chosen -= set(_named(inventory, part[1:]))
+            chosen -= set(_excluded(inventory, part[1:]))
     if not chosen:
         raise InputError(
             f'the pattern "{limit}" matches no host', remedy="fleet inventory lists hosts and groups"
@@ -51,6 +55,13 @@ def select(inventory: Inventory, limit: str | None) -> list[Host]:
 def _united(inventory: Inventory, parts: Iterable[str]) -> Iterable[str]:
     for part in parts:
         yield from _named(inventory, part)
+
+
+def _excluded(inventory: Inventory, part: str) -> Iterable[str]:
+    """As :func:`_named`, but a glob or regular expression may name nothing (``!test-*`` with no test)."""
+    if re.search(r"[*?]|^~", part) and not _names_anything(inventory, part):
+        return ()
+    return _named(inventory, part)
 
 
 def _parts(limit: str) -> list[str]:
@@ -85,7 +96,7 @@ def split(limit: str) -> list[str]:
     """Take a limit apart. Commas win; else colons separate, but not inside brackets nor in IPv6 addresses."""
     if "," in limit:
         pieces = re.split(r",(?![^\[]*\])", limit)
-    elif re.match(r"[&!]?\[?[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\]?\Z", limit) or limit.startswith("~"):
+    elif is_ipv6(limit.lstrip("&!").removeprefix("[").removesuffix("]")) or limit.startswith("~"):
         pieces = [limit]
     else:
         pieces = re.split(r":(?![^\[]*\])", limit)
@@ -98,6 +109,8 @@ def _named(inventory: Inventory, part: str) -> list[str]:
     if exact is not None:
         return exact
     base, pick = _subscript(part)
+    if pick is not None and not _names_anything(inventory, base):
+        return _range(inventory, part)
     names = _base(inventory, base)
     if pick is None:
         return names
@@ -115,6 +128,23 @@ def _exact(inventory: Inventory, name: str) -> list[str] | None:
     if group is not None:
         return [*group.hosts, *host]
     return host or None
+
+
+def _range(inventory: Inventory, part: str) -> list[str]:
+    """``gpu[01:04]`` where nothing is called gpu: hosts named as in the inventory; ``gpu[1-4]``: a glob."""
+    try:
+        names = expand(part)
+    except RangeError:
+        return _base(inventory, part)
+    return [found for name in names for found in _base(inventory, name)]
+
+
+def _names_anything(inventory: Inventory, base: str) -> bool:
+    """Whether a name, glob or regular expression names any host or group."""
+    if base in inventory.hosts or base in inventory.groups:
+        return True
+    expression = _compiled(base)
+    return any(expression.match(name) for names in (inventory.groups, inventory.hosts) for name in names)
 
 
 def _subscript(part: str) -> tuple[str, slice | None]:
@@ -162,5 +192,5 @@ def _compiled(base: str) -> re.Pattern[str]:
 
 
 def _near(inventory: Inventory, name: str) -> str:
-    near = get_close_matches(name, [*inventory.groups, *inventory.hosts], 3, 0.7)
+    near = get_close_matches(name, [*inventory.groups, *inventory.hosts], 3, 0.5)
     return f"did you mean {' or '.join(near)}?" if near else "fleet inventory lists hosts and groups"

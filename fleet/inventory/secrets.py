@@ -49,7 +49,7 @@ class SecretSource:
         if not node.is_scalar:
             return f"{name}: {node.tag} takes text, not a {node.kind.value}"
         if node.tag == "!secret":
-            return None if _split(node) else f"{name}: {node.text!r} is not a secret's source; write {FORMS}"
+            return None if _split(node) else f"{name}: this !secret names no source; write {FORMS}"
         if self.vault_password is None:
             return f"{name} is encrypted with !vault and there is no password; {vault.HOW}"
         try:
@@ -76,6 +76,10 @@ class SecretSource:
         except _Unavailable as error:
             raise InputError([Problem(node.position, f"{name}: {error}")], remedy=error.remedy) from None
 
+    def value(self, node: Node) -> object:
+        """As :meth:`fetch`, for a tagged value that is no variable (in a playbook): named by its place."""
+        return self.fetch(f"the value at {node.position}", node)
+
     def _text(self, node: Node) -> str:
         if node.tag == "!vault":
             if self.vault_password is None:
@@ -83,7 +87,7 @@ class SecretSource:
             return self._open(node.text, self.vault_password)
         parts = _split(node)
         if parts is None:
-            raise _Unavailable(f"{node.text!r} is not a secret's source", f"write {FORMS}")
+            raise _Unavailable("this !secret names no source", f"write {FORMS}")
         form, argument = parts
         if form == "env":
             return _from_environment(argument)

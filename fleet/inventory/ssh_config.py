@@ -106,13 +106,22 @@ class SshConfig:
             if line.keyword == "identityfile":
                 identity_files.append(line.value)
             elif line.keyword in ("proxyjump", "proxycommand"):
-                # Whichever of the two comes first counts.
-                if "proxyjump" not in values and "proxycommand" not in values:
-                    values[line.keyword] = line.value
+                _proxy(line, values)
             elif line.keyword not in values:
                 values[line.keyword] = line.value
                 places[line.keyword] = line.position
         return _entry(values, places, tuple(identity_files), asked.names[0])
+
+
+def _proxy(line: _Line, values: dict[str, str]) -> None:
+    """The first of ProxyJump and ProxyCommand counts, but "ProxyJump none" still lets a command follow."""
+    if "proxycommand" in values:
+        return
+    if line.keyword == "proxyjump":
+        values.setdefault("proxyjump", line.value)
+    elif values.get("proxyjump", "none").lower() == "none":
+        values.pop("proxyjump", None)
+        values["proxycommand"] = line.value
 
 
 def _holds(condition: _Condition, asked: _Asked, values: dict[str, str], outcomes: dict[int, bool]) -> bool:
@@ -131,7 +140,7 @@ def _entry(
         hostname=hostname.replace("%%", "\0").replace("%h", name).replace("\0", "%") if hostname else None,
         port=_port(values, places),
         user=values.get("user"),
-        identity_files=tuple(path for path in identity_files if path.lower() != "none"),
+        identity_files=tuple(dict.fromkeys(path for path in identity_files if path.lower() != "none")),
         identities_only=_flag(values.get("identitiesonly")),
         proxy_jump=values.get("proxyjump"),
         proxy_command=values.get("proxycommand"),

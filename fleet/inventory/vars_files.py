@@ -7,10 +7,12 @@ in such a file is kept secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 
 from fleet.core.errors import Position, Problem
+from fleet.core.json_nodes import parse_json
 from fleet.core.yaml import Kind, Node, as_read, parse_yaml
 from fleet.inventory import vault
 from fleet.inventory.merge import Layer
@@ -28,12 +30,12 @@ class VarsFiles:
         self.problems = problems
         self.notes: list[str] = []
 
-    def layers(self, kind: str, names: Iterable[str]) -> dict[str, list[Layer]]:
+    def layers(self, kind: str, names: Collection[str]) -> dict[str, list[Layer]]:
         """Layers of each group (``group_vars``) or host (``host_vars``) that has files, weakest first."""
         base = self.folder / kind
         if not base.is_dir():
             return {}
-        present = {path.name: path for path in sorted(base.iterdir()) if not _skipped(path.name)}
+        present = {path.name: path for path in sorted(base.iterdir()) if _usable(path)}
         if not present:
             return {}
         used: set[str] = set()
@@ -48,10 +50,15 @@ class VarsFiles:
                     for other in matching[1:]
                 ]
         owner = "group" if kind == "group_vars" else "host"
-        self.notes += [
-            f"{present[name]} belongs to no {owner} of this inventory" for name in present if name not in used
-        ]
+        self._note_slips(owner, [path for name, path in present.items() if name not in used], list(names))
         return found
+
+    def _note_slips(self, owner: str, unused: list[Path], names: list[str]) -> None:
+        """Files that nearly bear a name of this inventory. Others may serve another inventory of the folder."""
+        for path in unused:
+            near = get_close_matches(path.name.split(".yml")[0], names, 1, 0.75)
+            if near:
+                self.notes.append(f"{path} belongs to no {owner} of this inventory; is it for {near[0]}?")
 
     def _read(self, path: Path) -> list[Layer]:
         if path.is_dir():
@@ -79,7 +86,7 @@ class VarsFiles:
             if text is None:
                 return None
             data = text.encode()
-        document = parse_yaml(data, str(path), as_json=path.suffix == ".json")
+        document = (parse_json if path.suffix == ".json" else parse_yaml)(data, str(path))
         self.problems += document.problems
         if encrypted and document.root is not None:
             _keep_secret(document.root)
@@ -105,9 +112,12 @@ def _keep_secret(node: Node) -> None:
         _keep_secret(child)
 
 
-def _skipped(name: str) -> bool:
-    return name.startswith(".") or name.endswith(("~", ".bak", ".orig", ".swp", ".retry"))
+def _usable(path: Path) -> bool:
+    """Neither hidden, nor an editor's copy, nor a pipe that would never end."""
+    name = path.name
+    skipped = name.startswith(".") or name.endswith(("~", ".bak", ".orig", ".swp", ".retry"))
+    return not skipped and (path.is_file() or path.is_dir())
 
 
 def _counts(path: Path) -> bool:
-    return not _skipped(path.name) and (path.is_dir() or path.suffix in _SUFFIXES)
+    return _usable(path) and (path.is_dir() or path.suffix in _SUFFIXES)

@@ -52,7 +52,7 @@ def registry_variables(lab: Lab) -> dict[str, Any]:
         "registry": registry.reference("").rstrip("/"),
         "registry_username": registry.USER,
         "registry_password": _FromFile(folder / registry.PASSWORD_FILE),
-        "registry_ca": str(folder / "ca.crt"),
+        "registry_ca_file": str(folder / "ca.crt"),
         "image": images["lab_pytorch_image"],
         "image_digest": images["lab_pytorch_digest"],
     }

@@ -160,6 +160,7 @@ class Images:
         if not self._missing(hosts, registry):
             return
         with _one_builder():
+            self._remove_abandoned()
             jobs = self._missing(hosts, registry)
             with concurrent.futures.ThreadPoolExecutor(max(len(jobs), 1)) as pool:
                 for done in [pool.submit(job) for job in jobs]:
@@ -178,6 +179,12 @@ class Images:
         elif any(host.foreign_containers for host in hosts) and self._engine.image_id(self.tiny()) is None:
             jobs.append(self._build_tiny)
         return jobs
+
+    def _remove_abandoned(self) -> None:
+        """Containers of a build that was killed: nobody else builds now, so whatever is there is one."""
+        listed = self._engine.docker("ps", "--all", "--quiet", "--filter", f"name=^{_BUILDING}")
+        if listed.stdout.split():
+            self._engine.docker("rm", "--force", "--volumes", *listed.stdout.split())
 
     def purge(self) -> list[str]:
         """Remove every image the lab ever built here; the tags removed."""
@@ -293,7 +300,7 @@ class Images:
     def _container(self, image: str, *options: str) -> Iterator[str]:
         """A container to build in, whose services do not start while packages are installed."""
         policy = "printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d"
-        name = f"fleet-lab-build-{secrets.token_hex(4)}"
+        name = f"{_BUILDING}{secrets.token_hex(4)}"
         self._engine.docker("run", "--detach", "--name", name, *options, image, "sleep", "infinity")
         try:
             self._shell(name, policy)
@@ -384,6 +391,7 @@ def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
+_BUILDING = "fleet-lab-build-"
 _CLEAN = "rm -rf /var/cache/apt/archives/*.deb /var/cache/apt/*.bin /var/lib/apt/lists/* /var/log/*.log"
 
 # As PID 1 a plain sleep ignores SIGTERM, and every stop of it would take Docker's ten seconds.

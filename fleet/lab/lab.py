@@ -151,10 +151,6 @@ class Lab:
         up = self.state.is_up and all(host["state"] == "running" for host in found)
         return {"lab": self.name, "up": up, "state": str(self.state.directory), "hosts": found}
 
-    def require_up(self) -> None:
-        """Raise RefusedError with the command that brings the lab up, where it is down."""
-        refuse_if_down(self.definition)
-
     def _networks(self) -> dict[str, ipaddress.IPv4Network]:
         networks = {"outer": self.definition.outer}
         if self.definition.bastion or self.definition.registry:
@@ -303,14 +299,6 @@ def _remove_host(engine: Engine, container: str) -> None:
         _remove_control_groups(identifier)
 
 
-def refuse_if_down(definition: LabDefinition) -> None:
-    """Refuse (exit 2) where ``definition``'s lab is down; costs one look at a file."""
-    if not State(definition.state).is_up:
-        raise RefusedError(
-            f"the lab of {definition.inventory} is down", remedy=f"run fleet lab up {definition.inventory}"
-        )
-
-
 def _all(jobs: Iterable[Callable[[], object]]) -> None:
     """Run ``jobs`` side by side; wait for all of them; raise the first error."""
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
@@ -321,9 +309,15 @@ def _all(jobs: Iterable[Callable[[], object]]) -> None:
 
 def _remove_control_groups(container: str) -> None:
     """Remove what an inner engine left under ``/sys/fs/cgroup`` (it shares this machine's tree)."""
-    for path in Path("/sys/fs/cgroup").glob(f"**/docker/{container}"):
+    for path in control_groups(container):
         with contextlib.suppress(OSError):
             path.rmdir()
+
+
+def control_groups(container: str) -> list[Path]:
+    """Control groups of a container by its full id, named as Docker's two drivers name them."""
+    tree = Path("/sys/fs/cgroup")
+    return [*tree.glob(f"**/docker/{container}"), *tree.glob(f"**/docker-{container}.scope")]
 
 
 def routes() -> list[tuple[str, ipaddress.IPv4Network]]:

@@ -2,7 +2,7 @@
 
 ::
 
-    lab.json                 token, inventory, addresses; written last: its presence says "up"
+    lab.json                 token, addresses, images; written last: its presence says "up"
     id_ed25519[.pub]         the operator's key, accepted by every host and by the bastion
     known_hosts              the public host keys of all hosts
     ssh_config               for people: ssh -F ssh_config gpu01
@@ -132,7 +132,6 @@ class State:
         """Write ``lab.json``: the lab is up."""
         document = {
             "lab": definition.name,
-            "inventory": str(definition.inventory.resolve()),
             "token": self.token(),
             "hosts": {host.name: host.address for host in definition.hosts},
             **more,

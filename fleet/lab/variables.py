@@ -1,7 +1,8 @@
 """Host variables of a lab's inventory, before the lab exists.
 
-The inventory of a lab that is down refers to passwords that are not there yet, so values behind a
-tag (``!secret …``) are kept opaque here: the lab makes them, it does not read them.
+The inventory of a lab that is down refers to files that ``up`` is yet to write, so it cannot be loaded by
+:mod:`fleet.inventory`. Here such files are passed over, and values behind a tag (``!secret …``) are kept
+opaque: the lab makes them, it does not read them. Ranges and patterns are not known here.
 """
 
 from __future__ import annotations

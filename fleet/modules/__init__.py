@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache, lru_cache
+from functools import cache
 
 from fleet.modules.base import (
     Module,

@@ -85,7 +85,7 @@ def key(args: Json, context: Context) -> dict[str, Any] | None:
     if content is None and args.get("key_file"):
         data = context.read_file(args["key_file"])
         armoured = data.lstrip().startswith(b"-----BEGIN PGP")
-        content = data.decode("ascii", "replace") if armoured else base64.b64encode(data).decode("ascii")
+        content = data.decode("utf-8", "replace") if armoured else base64.b64encode(data).decode("ascii")
     if content is None:
         return None
     fingerprint = args.get("key_fingerprint")

@@ -1,4 +1,4 @@
-"""Checks and converts the arguments of a module: before a run on what is written, again on what it renders to.
+"""Checks and converts arguments of modules: what is written, before a run; what it renders to, for each host.
 
 :func:`convert` is the one place that knows the types. Nothing is guessed: a boolean where text is wanted is
 an error with the quotes to write.

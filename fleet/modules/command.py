@@ -1,6 +1,7 @@
-"""A command, run without a shell. Say when it is already done: ``creates``, ``removes``, ``unless``, ``only_if``.
+"""A command, run without a shell.
 
-Without one of these it runs on every play, and if the worker dies in it the host stops for the operator.
+``creates``, ``removes``, ``unless`` and ``only_if`` say when it is already done. Without one of these it
+runs on every play, and if the worker dies in it the host stops for the operator.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def no_secrets(args: Json, *names: str) -> None:
         secret = _secret_in(args.get(name))
         if secret is not None:
             raise ArgumentProblem(
-                f"{name} holds the secret {secret.name}, which any user of the host could read in the process list;"
-                " pass it by stdin:",
+                f"{name} holds the secret {secret.name}, which any user of the host could read in the process"
+                " list; pass it by stdin:",
                 name,
             )
 

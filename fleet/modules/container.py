@@ -34,6 +34,7 @@ ARGUMENTS = {
     "memory": Argument("plain"),
     "cpus": Argument("number"),
     "shm_size": Argument("plain"),
+    "gpus": Argument("plain", description="all, or a number of GPUs"),
     "network": Argument("plain", aliases=("network_mode",)),
     "detach": Argument(refused="containers always run in the background"),
     "privileged": Argument(refused="name the devices and capabilities instead"),

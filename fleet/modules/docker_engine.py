@@ -53,7 +53,7 @@ ARGUMENTS = {
     "repository": Argument(
         "mapping",
         default={},
-        description="for source: docker: base_url, suite, component, key or key_file, key_fingerprint, trusted",
+        description="of source: docker: base_url, suite, component, key(_file), key_fingerprint, trusted",
     ),
 }
 _REPOSITORY_KEYS = ("base_url", "suite", "component", "key", "key_file", "key_fingerprint", "trusted")
@@ -106,8 +106,13 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
-    """Repository, support packages, engine packages, directory, daemon.json, service."""
+    """Repository, support packages, engine packages, daemon.json, service.
+
+    On a host without an engine daemon.json comes before the packages: they start the engine, and its first
+    network must already be the one that is wanted (:mod:`fleet.audit.rules.network`).
+    """
     packages = _packages(args, facts)
+    present = fact(facts, "engine.present") is not False
     held_back = _held_back(args, facts, context) is not None
     made: list[Step] = []
     if args["source"] == "docker":
@@ -115,16 +120,21 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         made.append(context.step("repository", "apt_repository", repository, deadline_s=PACKAGE_DEADLINE_S))
     if packages.support:
         made.append(package_step([{"name": name} for name in packages.support], {}, context, part="support"))
-    if not (held_back and _outdated(args, facts)):
-        made.append(_engine_step(args, packages, facts, answers, context))
+    engine = (
+        []
+        if held_back and _outdated(args, facts)
+        else [_engine_step(args, packages, facts, answers, context)]
+    )
+    settings: list[Step] = []
     if args["settings"]:
-        made.append(
+        settings.append(
             context.step(
                 "directory", "directory", {"path": "/etc/docker", "mode": "0755", "state": "present"}
             )
         )
         if not (held_back and _changed_keys(args, facts)):
-            made.append(_settings_step(args, packages.validates, context))
+            settings.append(_settings_step(args, packages.validates and present, context))
+    made += [*engine, *settings] if present else [*settings, *engine]
     made.append(_service_step(args, facts, context))
     return made
 
@@ -148,8 +158,11 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json:
     """Docker's repository, or the site's copy of it, as an ``apt_repository``."""
     upstream = upstream_repository()
     site = args["repository"]
+    if not site.get("base_url") and not context.public_internet:
+        message = "public_internet is false here; name the site's copy of Docker's repository: base_url in repository"
+        raise ArgumentProblem(message, "repository")
     os_id = releases(facts)[0]
-    wanted = {
+    wanted: Json = {
         "name": "docker",
         "uris": [site.get("base_url") or f"{upstream['base_url']}/{os_id}"],
         "suites": [site.get("suite") or str(fact(facts, "os.codename"))],
@@ -179,7 +192,7 @@ def _engine_step(
             wanted["version"] = _matching(args, offered) or args["version"]
         names.append(wanted)
     step = package_step(names, {"hold": args["hold"]}, context, part="engine")
-    if _outdated(args, facts) and fact(facts, "engine.present"):
+    if _outdated(args, facts) and fact(facts, "engine.present") is not False:
         step["disruptive"] = True
     return step
 
@@ -192,19 +205,23 @@ def _settings_step(args: Json, validates: bool, context: Context) -> Step:
 
 
 def _service_step(args: Json, facts: Facts, context: Context) -> Step:
-    """The service. It reflects daemon.json, unless that could mean a restart and others use the host.
-
-    Whether a reload is enough depends on the wanted keys alone, not on what changed: the answer must be the
-    same on the next run, which finds the file already as wanted.
-    """
+    """The service. It reflects daemon.json, unless that could mean a restart and others use the host."""
     wanted: Json = {"name": "docker", "state": "started", "enabled": True}
-    reload = set(args["settings"]) <= reloadable_keys()
-    permitted = context.disrupt or not fact(facts, "engine.present") or not reasons_against(facts)
-    restarts = bool(args["settings"]) and permitted and not reload
+    reload = _reload_is_enough(args, facts)
+    present = fact(facts, "engine.present") is not False
+    permitted = context.disrupt or not present or not reasons_against(facts)
+    restarts = bool(args["settings"]) and present and permitted and not reload
     if args["settings"] and (permitted or reload):
         wanted.update(reflects=[DAEMON_JSON], reload=reload)
     wanted["disruptive"] = restarts
     return context.step("service", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=restarts)
+
+
+def _reload_is_enough(args: Json, facts: Facts) -> bool:
+    """Whether a reload applies what changes. With nothing left to change, what an interrupted run wrote is
+    not known, so every wanted key must be one that a reload applies."""
+    keys = _changed_keys(args, facts) or list(args["settings"])
+    return set(keys) <= reloadable_keys()
 
 
 def _outdated(args: Json, facts: Facts) -> list[str]:
@@ -242,18 +259,15 @@ def _holds(now: Any, wanted: Any) -> bool:
 
 def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     """Why the engine may not be restarted though the wanted state needs it; None where it may or need not."""
-    if context.disrupt or not fact(facts, "engine.present"):
+    if context.disrupt or fact(facts, "engine.present") is False:
         return None
     causes = []
     outdated = _outdated(args, facts)
     if outdated:
         causes.append(f"{outdated[0]} is to become version {args['version']}")
-    if not set(args["settings"]) <= reloadable_keys():
-        fixed = [key for key in _changed_keys(args, facts) if key not in reloadable_keys()]
-        if fixed:
-            causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
-        elif _changed_keys(args, facts):
-            causes.append("the engine's settings change, and some of them cannot be reloaded")
+    fixed = [key for key in _changed_keys(args, facts) if key not in reloadable_keys()]
+    if fixed:
+        causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
     reasons = reasons_against(facts)
     if not causes or not reasons:
         return None

@@ -19,6 +19,7 @@ from fleet.modules.base import (
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
+REMOVAL = ("absent", "removed")
 ARGUMENTS = {
     "name": Argument("list", required=True, aliases=("pkg", "package"), description="name, or name=version"),
     "state": Argument(default="present", choices=("present", "installed", "absent", "removed", "latest")),
@@ -49,7 +50,7 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
 
 def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     """Which versions there are, for names with a version that is not known to be installed."""
-    if args["state"] in ("absent", "removed"):
+    if args["state"] in REMOVAL:
         return []
     asked = sorted(
         name for name, version in pins(args["name"]) if version and not _installed(facts, name, version)
@@ -59,7 +60,9 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
     """A pin that no repository offers stops this host before anything is touched."""
-    refused = []
+    refused: list[ControllerResult] = []
+    if args["state"] in REMOVAL:
+        return refused
     for name, version in pins(args["name"]):
         if version and not _installed(facts, name, version):
             offered = (answers.get("versions") or {}).get(name, [])
@@ -81,7 +84,7 @@ def pin_refused(name: str, version: str, offered: list[str], context: Context) -
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
     """One transaction for all names."""
-    removal = args["state"] in ("absent", "removed")
+    removal = args["state"] in REMOVAL
     names: list[Json] = []
     for name, version in pins(args["name"]):
         wanted: Json = {"name": name}

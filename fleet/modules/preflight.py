@@ -1,4 +1,4 @@
-"""Refuses a host that must not be touched, before anything on it is: the rules of :mod:`fleet.audit.rules`."""
+"""Refuses a host that must not be touched, before anything on it is: :mod:`fleet.audit.rules`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARGUMENTS = {
 
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
-    """One result per finding, or one ``ok``. Errors give ``blocked``; those that leave overrules ``pending``."""
+    """One result per finding, or one ``ok``. Errors are ``blocked``, or ``pending`` where leave is enough."""
     wanted = {**args, "now_unix": context.now_unix, "ssh_client": context.ssh_client}
     found = [finding for finding in evaluate("preflight", facts, wanted) if finding.id not in args["skip"]]
     if not found:

@@ -6,8 +6,8 @@
         segment = compiler.segment(facts, answers)
         compiler.feed(agent.run(segment.plan, segment.secrets))
 
-A segment ends after a reboot, and before a task that needs a result of this segment on the controller. The same
-inputs give the same plan, to the byte. How a segment is drafted: :mod:`fleet.playbook.draft`.
+A segment ends after a reboot, and before a task that needs a result of this segment on the controller. The
+same inputs give the same plan, to the byte. How a segment is drafted: :mod:`fleet.playbook.draft`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CompiledSegment:
 class HostCompiler:
     """Compiles one play for one host. Not thread-safe; make one per host.
 
-    ``variables`` are the inventory's, raw: templates and Secrets as they are. A run of several plays passes on
-    ``first_segment`` (plans of one run are numbered through) and the ``state`` of the play before.
+    ``variables`` are the inventory's, raw: templates and Secrets as they are. A run of several plays passes
+    on ``first_segment`` (plans of one run are numbered through) and the ``state`` of the play before.
     """
 
     def __init__(
@@ -163,11 +163,13 @@ class HostCompiler:
         for unit in made.units:
             if unit.task.module == "set_fact" and unit.skipped is None:
                 set_facts.update(unit.args)
-            name = unit.task.register
-            if name is not None:
-                known.pop(name, None)
-                looped, parts = self._waiting.get(name, (unit.task.loop is not None, []))
-                self._waiting[name] = (looped, [*parts, (unit.item, [step["id"] for step in unit.steps])])
+        by_name = {unit.task.register: unit.task for unit in made.units if unit.task.register is not None}
+        for name, task in by_name.items():  # registered twice: the later task counts
+            parts = [
+                (unit.item, [step["id"] for step in unit.steps]) for unit in made.units if unit.task is task
+            ]
+            known.pop(name, None)
+            self._waiting[name] = (task.loop is not None, parts)
         for name, (looped, parts) in list(self._waiting.items()):
             if not any(ids for _, ids in parts):
                 known[name] = registered.of_task([(item, []) for item, _ in parts], looped)
@@ -209,9 +211,11 @@ class _Making:
                 return False
             self.results += said
             self._take(unit)
-        self.units.append(unit)
         if unit.task.register is not None:
-            self._ids.setdefault(unit.task.register, []).extend(step["id"] for step in unit.steps)
+            if not self.units or self.units[-1].task is not unit.task:
+                self._ids[unit.task.register] = []  # registered again: the later task counts
+            self._ids[unit.task.register].extend(step["id"] for step in unit.steps)
+        self.units.append(unit)
         return True
 
     def _stop(self, unit: Unit, said: list[ControllerResult]) -> None:
@@ -278,7 +282,7 @@ class _Making:
 
 
 def _work(play: Play, options: RunOptions) -> list[tuple[Task, str]]:
-    """The selected tasks with flushes of handlers: before each reboot, where the play says so, and at the end.
+    """The selected tasks and flushes of handlers: before each reboot, where the play says so, at the end.
 
     The suffix tells the flushes' step ids apart; the last one has none, so that it stays the same when a
     flush is added before it.

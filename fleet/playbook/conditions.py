@@ -19,7 +19,7 @@ Steps = Mapping[str, "list[str]"]  # name of a registered result -> ids of the s
 
 
 def agent_condition(text: str, steps: Steps) -> Condition | None:
-    """The condition that ``text`` says over results of this segment, or None if it is not of the closed set."""
+    """The condition ``text`` says over results of this segment, or None if it is not of the closed set."""
     from jinja2 import nodes
 
     tree = environment().parse("{{ " + text + " }}")
@@ -53,7 +53,7 @@ def _joined(word: str, parts: list[Condition]) -> Condition:
     """``a and b and c`` is one list of three."""
     flat: list[Condition] = []
     for part in parts:
-        flat.extend(part[word] if word in part else [part])
+        flat.extend(part.get(word, [part]))
     return {word: flat}
 
 
@@ -86,5 +86,5 @@ def _numbers(node: nodes.Node) -> list[int] | None:
     from jinja2 import nodes
 
     parts = node.items if isinstance(node, (nodes.List, nodes.Tuple)) else [node]
-    values = [part.value if isinstance(part, nodes.Const) else None for part in parts]
-    return values if all(type(value) is int for value in values) else None
+    values = [part.value for part in parts if isinstance(part, nodes.Const) and type(part.value) is int]
+    return values if len(values) == len(parts) else None

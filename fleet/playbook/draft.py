@@ -29,7 +29,7 @@ REBOOT_REQUIRED = "reboot_required"
 
 @dataclass(frozen=True)
 class State:
-    """What earlier segments left behind: registered results, variables set, results not known in check mode."""
+    """What earlier segments left: registered results, variables set, results a check pass cannot know."""
 
     registered: Mapping[str, Any] = field(default_factory=dict)
     set_facts: Mapping[str, Any] = field(default_factory=dict)
@@ -78,18 +78,21 @@ class Draft:
         if not self._open:
             return False
         variables = self._variables(task)
-        waits = False
-        for expression in task.when:
-            names = reached(expression_names(expression.text), variables)
-            if names & self._open.keys():
-                waits = waits or agent_condition(expression.text, self._open) is None
-            elif not self._on_host(expression, variables) and not _uses_loop(task, names):
-                if not truth(
-                    self._evaluate(expression, Templar(variables, tests=registered.TESTS), variables)
-                ):
-                    return False  # it is skipped in any case
+        templar = Templar(variables, tests=registered.TESTS)
+        early = [each for each in task.when if not _uses_loop(task, self._names(each, variables))]
+        if self._first_false(early, templar, variables) is not None:
+            return False  # it is skipped in any case
         raw = [_templates(task), task.loop.over if task.loop else None]
-        return waits or bool(self._reached(raw, variables) & self._open.keys())
+        if self._reached(raw, variables) & self._open.keys():
+            return True
+        return any(
+            self._names(each, variables) & self._open.keys()
+            and agent_condition(each.text, self._open) is None
+            for each in task.when
+        )
+
+    def _names(self, expression: Expression, variables: Mapping[str, Any]) -> set[str]:
+        return reached(expression_names(expression.text), variables)
 
     def _on_host(self, expression: Expression, variables: Mapping[str, Any]) -> bool:
         names = expression_names(expression.text)
@@ -118,7 +121,8 @@ class Draft:
 
     def _add_loop(self, task: Task, index: int, suffix: str, templar: Templar) -> None:
         assert task.loop is not None
-        items = self._guarded(lambda: templar.render(task.loop.over, task.loop.position), templar.variables)  # type: ignore[union-attr]
+        loop = task.loop
+        items = self._guarded(lambda: templar.render(loop.over, loop.position), templar.variables)
         if not isinstance(items, list):
             shown = (
                 "text" if isinstance(items, str) else "a mapping" if isinstance(items, dict) else repr(items)
@@ -203,7 +207,7 @@ class Draft:
         self._open.pop(name, None)
         units = [unit for unit in self.units if unit.task is task]
         if all(unit.skipped is not None for unit in units):
-            parts = [(unit.item, []) for unit in units]
+            parts: list[tuple[Any, list[Any]]] = [(unit.item, []) for unit in units]
             self._high[name] = registered.of_task(parts, task.loop is not None)
         else:
             single = task.module in _SINGLE_STEP and task.loop is None

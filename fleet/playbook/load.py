@@ -135,6 +135,8 @@ def _check_names(handlers: list[Task], reader: Reader) -> None:
     """Handlers are called by name, so each needs one of its own, the same on every host."""
     seen: set[str] = set()
     for handler in handlers:
+        if handler.module == "docker_engine":
+            reader.problem(handler.position, "docker_engine cannot be a handler: it is several steps")
         if not isinstance(handler.name, str) or not handler.name:
             reader.problem(handler.position, "a handler needs a name: tasks notify it by that")
         elif is_template(handler.name):
@@ -143,6 +145,10 @@ def _check_names(handlers: list[Task], reader: Reader) -> None:
             reader.problem(handler.position, f'there are two handlers "{handler.name}"')
         else:
             seen.add(handler.name)
+        if handler.loop is not None:
+            reader.problem(
+                handler.position, "a handler cannot loop; write one handler per item, with listen:"
+            )
 
 
 def _check_files(tasks: list[Task], directory: Path, reader: Reader) -> None:

@@ -36,8 +36,9 @@ class Loop:
 class Task:
     """One task or handler. ``number`` counts through the whole playbook and starts its steps' ids.
 
-    ``places`` gives the position of each argument. ``become_user`` is None for root; ``login_user`` (``become:
-    false``) means the user of the connection. ``notify`` holds names of handlers, ``listen`` already resolved.
+    ``places`` gives the position of each argument. ``become_user`` is None for root; ``login_user``
+    (``become: false``) means the user of the connection. ``notify`` holds names of handlers, ``listen``
+    already resolved.
     """
 
     number: int

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fleet.core.secret import Secret
-from fleet.core.template import Unsafe, is_template
+from fleet.core.template import FILTERS, TESTS, Unsafe, is_template
+from fleet.playbook.registered import TESTS as RESULT_TESTS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-@lru_cache(maxsize=1)
+@cache
 def environment() -> Environment:
-    """For parsing only: nothing is ever rendered with it."""
+    """For parsing only: nothing is rendered with it. It knows the filters and tests a template may use."""
     import jinja2
 
-    return jinja2.Environment(autoescape=False)  # noqa: S701 - no template is rendered here
+    made = jinja2.Environment(autoescape=False)  # noqa: S701 - no template is rendered here
+    made.filters.update(FILTERS)
+    made.tests.update(TESTS)
+    made.tests.update(RESULT_TESTS)
+    return made
+
+
+@lru_cache(maxsize=20_000)
+def checked_names(source: str) -> frozenset[str]:
+    """The names a template takes from outside. Raises jinja2.TemplateSyntaxError, for unknown filters too."""
+    from jinja2 import meta
+
+    return frozenset(meta.find_undeclared_variables(environment().parse(source)))
 
 
 @lru_cache(maxsize=20_000)
 def template_names(source: str) -> frozenset[str]:
-    """The names a template takes from outside. Raises jinja2.TemplateSyntaxError."""
-    from jinja2 import meta
+    """As :func:`checked_names`; a template with an error uses nothing, and rendering it will tell."""
+    from jinja2 import TemplateSyntaxError
 
-    return frozenset(meta.find_undeclared_variables(environment().parse(source)))
+    try:
+        return checked_names(source)
+    except TemplateSyntaxError:
+        return frozenset()
 
 
 def expression_names(text: str) -> frozenset[str]:

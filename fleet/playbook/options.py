@@ -15,7 +15,8 @@ class RunOptions:
     """Options of one run, the same for all hosts.
 
     ``command`` is how this run is repeated for one host, with ``{host}`` where its name goes. ``search`` are
-    further directories for files that tasks name (the inventory's). ``check`` and ``diff`` never change a plan.
+    further directories for files that tasks name (the inventory's). ``check`` and ``diff`` never change a
+    plan.
     """
 
     check: bool = False
@@ -25,11 +26,10 @@ class RunOptions:
     disrupt: bool = False
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
     command: str = "fleet run INVENTORY PLAYBOOK --limit {host}"
-    public_internet: bool = True
     search: tuple[Path, ...] = ()
 
     def selects(self, task: Task) -> bool:
-        """Whether ``--tags`` and ``--skip-tags`` leave this task in. ``always`` and ``never`` mean as in Ansible."""
+        """Whether ``--tags`` and ``--skip-tags`` take this task; ``always`` and ``never`` as in Ansible."""
         tags = task.tags or frozenset(("untagged",))
         if tags & self.skip_tags or ("all" in self.skip_tags and "always" not in tags):
             return False

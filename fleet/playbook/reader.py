@@ -13,10 +13,11 @@ from fleet.core.template import Unsafe, is_template
 from fleet.core.yaml import Kind, Node, as_read, plain, quote_advice
 from fleet.modules.arguments import near
 from fleet.playbook.model import Expression
-from fleet.playbook.names import environment
+from fleet.playbook.names import checked_names, environment
 from fleet.playbook.words import REFUSED
 
 Tagged = Callable[[Node], object]
+_NO_FILTER = re.compile("No filter named '(.+)'")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -59,9 +60,12 @@ class Reader:
 
     def _parse(self, source: str, position: Position) -> None:
         try:
-            environment().parse(source)
+            checked_names(source)
         except jinja2.TemplateSyntaxError as error:
-            self.problem(position, f"this is not a template: {error.message}")
+            message = str(error.message).rstrip(".")
+            unknown = _NO_FILTER.search(message)
+            hint = near(unknown[1], environment().filters) if unknown else ""
+            self.problem(position, f"this is not a template: {message}{hint}")
 
     def keys(self, node: Node, known: Iterable[str], what: str) -> None:
         """Note every key that ``what`` does not take."""

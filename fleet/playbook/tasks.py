@@ -170,6 +170,8 @@ class TaskReader:
         self, node: Node, word: str, module: Module, handler: bool
     ) -> tuple[dict[str, Any], dict[str, Position]]:
         nodes = self._argument_nodes(node, word, module)
+        if nodes is None:
+            return {}, {}
         places = {name: child.position for name, child in nodes.items()}
         task_place = node.key_position(word)
         values: dict[str, Any] = {}
@@ -192,8 +194,8 @@ class TaskReader:
             self._reader.problem(where, problem.message)
         return values, renamed
 
-    def _argument_nodes(self, node: Node, word: str, module: Module) -> dict[str, Node]:
-        """The arguments as written: a mapping, a free-form string, and what ``args:`` adds."""
+    def _argument_nodes(self, node: Node, word: str, module: Module) -> dict[str, Node] | None:
+        """The arguments as written, as a mapping or a free-form string, and what ``args:`` adds."""
         reader = self._reader
         body = node.children[word]
         found: dict[str, Node] = {}
@@ -211,6 +213,7 @@ class TaskReader:
             example = next(iter(module.arguments), "name")
             message = f"{word} takes a mapping ({example}: …), not {as_read(body)}"
             reader.problem(body.position, message)
+            return None
         more = reader.mapping(node.children.get("args"), "args")
         for name, child in (more.children if more is not None else {}).items():
             if name in found:

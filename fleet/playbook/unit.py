@@ -122,7 +122,7 @@ class Surroundings:
             task=unit.title,
             in_handler=unit.task.handler,
             disrupt=self.options.disrupt,
-            public_internet=self.options.public_internet,
+            public_internet=unit.templar.variables.get("public_internet", True) is not False,
             now_unix=self.now_unix,
             ssh_client=self.ssh_client,
             rerun=self.options.command.replace("{host}", self.host),
@@ -175,7 +175,8 @@ def _own_answers(unit: Unit, answers: Answers, context: Context) -> tuple[Json, 
     for query_id, answer in answers.items():
         if query_id.startswith(start):
             if not answer.get("ok"):
-                text = f"the host could not answer what {unit.module.name} must know first: {answer.get('error')}"
+                why = answer.get("error")
+                text = f"the host could not answer what {unit.module.name} must know first: {why}"
                 return {}, context.result("failed", text, stops=True)
             own[query_id[len(start) :]] = answer.get("value")
     return own, None

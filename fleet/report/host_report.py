@@ -56,7 +56,8 @@ class HostReportBuilder:
 
     def counts(self, host: str) -> dict[str, int]:
         """Steps per status so far."""
-        found = Counter(_status(step, check=self._view.check) for step in self._host(host).steps.values())
+        steps = self._steps(self._host(host))
+        found = Counter(_status(step, check=self._view.check) for step in steps)
         found.pop("not_reached", None)
         return dict(found)
 
@@ -76,11 +77,16 @@ class HostReportBuilder:
             "started_at": view.started_at or self._view.started_at or ended,
             "ended_at": ended,
             "counts": self.counts(host),
-            "steps": [_step(step, check=self._view.check) for step in view.steps.values()],
+            "steps": [_step(step, check=self._view.check) for step in self._steps(view)],
+            "findings": view.findings,
             "facts": view.facts,
             "fleet_version": fleet.__version__,
             "controller": self._controller,
         }
+
+    def _steps(self, view: HostView) -> list[StepView]:
+        """Planned steps; in check mode also the tasks that could not be planned yet."""
+        return [*view.steps.values(), *(view.postponed.values() if self._view.check else ())]
 
     def _host(self, host: str) -> HostView:
         return self._view.hosts.get(host) or HostView(host)

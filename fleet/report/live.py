@@ -44,7 +44,7 @@ def row(host: HostView, now: str) -> Row:
     took = seconds_between(host.started_at, host.ended_at or now)
     words = host.note if host.status == RUNNING else host.status
     if host.status not in (RUNNING, "converged") and host.reason:
-        words = f"{host.status}: {host.reason}"
+        words = f"{host.status}: {host.cause}"
     role = PLAIN if host.status == RUNNING else ROLES.get(host.status, PLAIN)
     return Row(host.name, role, host.done, host.total, words, duration(took) if took is not None else "")
 

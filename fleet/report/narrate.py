@@ -8,6 +8,7 @@ import fleet
 from fleet.core.events import Event
 from fleet.report.diff import INDENT, diff_lines
 from fleet.report.style import DIM, PLAIN, ROLES, STRONG, Span, line
+from fleet.report.summary import check_words
 from fleet.report.view import HostView, RunView, StepView, seconds_between
 from fleet.report.words import duration, plural, printable, run_name
 
@@ -79,8 +80,8 @@ class Narrator:
         self._begun[host.name] = event.at
         if not self._verbose:
             return []
-        place = f"[{event.data.get('index')}/{event.data.get('total')}]"
-        return [self._said(host, "started", f"{place} {host.note}", DIM)]
+        place = host.place(str(event.data.get("step")))
+        return [self._said(host, "started", f"[{place}] {host.note}", DIM)]
 
     def _step_progress(self, host: HostView, event: Event) -> list[list[Span]]:
         if self._verbosity.level >= 2:
@@ -111,6 +112,17 @@ class Narrator:
         words = f"{step.task}{_took(took)}{f': {step.reason}' if step.reason else ''}"
         return [self._said(host, status, words), *(diff_lines(step.diff) if self._verbosity.diff else [])]
 
+    def _controller_result(self, host: HostView, event: Event) -> list[list[Span]]:
+        """Messages and warnings always; a refusal ends the host, whose line then says it."""
+        kind = str(event.data.get("kind"))
+        shown = {"message": "message", "finding": "note"}.get(kind)
+        if kind == "known_after_apply" and (self._view.check or self._verbose):
+            shown = kind
+        if kind in ("ok", "skipped") and self._verbose:
+            shown = kind
+        words = ": ".join(printable(str(event.data.get(name) or "")) for name in ("task", "text"))
+        return [self._said(host, shown, words.rstrip(": "))] if shown else []
+
     def _host_reconnecting(self, host: HostView, event: Event) -> list[list[Span]]:
         return [self._said(host, "reconnecting", printable(str(event.data.get("reason") or "")))]
 
@@ -122,11 +134,21 @@ class Narrator:
         if quiet and not self._verbose:
             return []
         took = seconds_between(host.started_at, host.ended_at)
-        amount = f"{host.changed} changed" if host.changed or host.status == "converged" else ""
+        status, amount = host.status, f"{host.changed} changed" if host.changed else ""
+        if status == "converged":
+            status, amount = check_words(host.counts) if self._view.check else (status, amount or "0 changed")
+        unchanged = self._found_as_wanted(host) if self._verbose and not self._view.check else []
         already = any(step.reason == host.reason for step in host.steps.values())
-        reason = "" if already else host.reason or ""
+        reason = "" if already else host.cause or ""
         words = "  ".join(word for word in (amount, reason) if word)
-        return [self._said(host, host.status, (words + _took(took)).strip())]
+        end = self._said(host, status, (words + _took(took)).strip(), ROLES.get(host.status, PLAIN))
+        return [*unchanged, end]
+
+    def _found_as_wanted(self, host: HostView) -> list[list[Span]]:
+        """Steps that the check pass settled: where nothing differs, no step result follows."""
+        settled = [step for step in host.steps.values() if step.status is None]
+        good = [step for step in settled if step.checked in ("ok", "skipped")]
+        return [one for step in good for one in self._step(host, step, step.checked or "", None)]
 
 
 def _took(seconds: float | None) -> str:

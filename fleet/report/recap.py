@@ -110,7 +110,7 @@ def _groups(view: RunView, hosts: Sequence[HostView]) -> list[list[HostView]]:
     for host in hosts:
         unknown = tuple((step.id, step.reason) for step in host.unknown) if view.check else ()
         amount = tuple(host.counts.get(key, 0) for key in ("changed", *_FORESEEN))
-        words = (_general(host, host.reason), _general(host, host.remedy), tuple(facts_summary(host)))
+        words = (_general(host, host.cause), _general(host, host.remedy), tuple(facts_summary(host)))
         alike.setdefault((host.status, amount, words, unknown), []).append(host)
     return [part for group in alike.values() for part in (_each(group) if len(group) < ALIKE else [group])]
 
@@ -135,12 +135,13 @@ def _entry(view: RunView, group: Sequence[HostView]) -> Entry:
         role = WARN if amount else role
     elif first.changed or (status == "converged" and not view.check):
         amount = f"{first.changed} changed"
-    details = [_shared(group, [host.reason for host in group])]
+    details = [_shared(group, [host.cause for host in group])]
     if status == first.status or not first.reason:
         details.append("  ".join(facts_summary(first)) if first.status == "converged" else None)
     details.append(_failed_step(first) if len(group) == 1 else f"on {ranges(host.name for host in group)}")
     if view.check:
         details += [_unforeseen(step) for step in first.unknown]
+    details += [f"warning: {_general(first, words) if len(group) > 1 else words}" for words in first.warnings]
     name = first.name if len(group) == 1 else plural(len(group), "host")
     kept = tuple(detail for detail in details if detail)
     return Entry(name, status, role, amount, kept, _commands(group))
@@ -161,8 +162,7 @@ def _failed_step(host: HostView) -> str | None:
     """Where it failed, when the reason does not already name the task."""
     for step in host.steps.values():
         if step.status in ("failed", "interrupted") and step.task not in (host.reason or ""):
-            number = list(host.steps).index(step.id) + 1
-            return f"at step {number}/{host.total}: {step.task}"
+            return f"at step {host.place(step.id)}: {step.task}"
     return None
 
 

@@ -54,6 +54,7 @@ def outcome(host: HostView, *, check: bool) -> dict[str, Any]:
         "remedy": host.remedy,
         "counts": host.counts,
         "known_after_apply": unknown if check else [],
+        "warnings": host.warnings,
         "summary": facts_summary(host),
         "report": host.report_path,
     }

@@ -46,7 +46,11 @@ class StepView:
 
 @dataclass
 class HostView:
-    """Where one host is. ``note`` is the words beside its bar; ``status`` is RUNNING until it ended."""
+    """Where one host is. ``note`` is the words beside its bar; ``status`` is RUNNING until it ended.
+
+    ``rule`` is the id of what blocked it; ``postponed`` are tasks that the controller cannot compile
+    before an earlier one has run.
+    """
 
     name: str
     status: str = RUNNING
@@ -57,10 +61,14 @@ class HostView:
     ended_at: str | None = None
     reason: str | None = None
     remedy: str | None = None
+    rule: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     report_path: str | None = None
     facts: Mapping[str, Any] | None = None
     simulated: bool | None = None
+    postponed: dict[str, StepView] = field(default_factory=dict)
+    findings: list[Mapping[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -81,8 +89,18 @@ class HostView:
 
     @property
     def unknown(self) -> list[StepView]:
-        """Steps that the check pass could not foresee."""
-        return [step for step in self.steps.values() if step.checked == "known_after_apply"]
+        """Steps that the check pass could not foresee, and tasks not even compiled."""
+        unforeseen = [step for step in self.steps.values() if step.checked == "known_after_apply"]
+        return [*unforeseen, *self.postponed.values()]
+
+    @property
+    def cause(self) -> str | None:
+        """The reason, after the id of the rule that blocked the host, if one did."""
+        return f"{self.rule}: {self.reason}" if self.rule and self.reason else self.reason
+
+    def place(self, step: str) -> str:
+        """``3/21``: where the step stands among those planned so far."""
+        return f"{list(self.steps).index(step) + 1}/{self.total}"
 
 
 class RunView:
@@ -222,6 +240,20 @@ def _result(host: HostView, event: Event) -> None:
         host.current = None
 
 
+def _controller(host: HostView, event: Event) -> None:
+    """What the controller said while it compiled: only what outlives the moment is kept."""
+    kind, data = event.data.get("kind"), event.data
+    task, text = _words(data.get("task")) or "", _words(data.get("text")) or ""
+    finding = data.get("finding")
+    if isinstance(finding, Mapping):
+        host.findings.append(finding)
+        if kind == "finding" and finding.get("severity") == "warning":
+            host.warnings.append(text)
+    if kind == "known_after_apply":
+        name = str(data.get("id") or task)
+        host.postponed[name] = StepView(name, task, 0, checked="known_after_apply", reason=text or None)
+
+
 def _reconnecting(host: HostView, event: Event) -> None:
     host.note = f"connection lost, reconnecting: {_words(event.data.get('reason')) or 'silent'}"
 
@@ -236,6 +268,7 @@ def _ended(host: HostView, event: Event) -> None:
     host.current = None
     host.reason = _words(event.data.get("reason"))
     host.remedy = _words(event.data.get("remedy"))
+    host.rule = _words(event.data.get("rule"))
     host.counts = dict(event.data.get("counts") or {})
     host.report_path = event.data.get("report_path")
     host.note = host.reason or host.status
@@ -249,6 +282,7 @@ _UPDATES = {
     "step_started": _started,
     "step_progress": _progress,
     "step_result": _result,
+    "controller_result": _controller,
     "host_reconnecting": _reconnecting,
     "host_rebooting": _rebooting,
     "host_ended": _ended,

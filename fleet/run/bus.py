@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleet.core.documents import scrubbed
 from fleet.core.events import Event, Subscriber
 from fleet.core.ids import utc_now
 
@@ -35,7 +36,7 @@ class EventBus:
         self._thread = threading.Thread(target=self._deliver, name="events", daemon=True)
         self._thread.start()
 
-    def publish(self, kind: str, host: str | None = None, **data: Any) -> None:
+    def publish(self, kind: str, host: str | None = None, /, **data: Any) -> None:
         """Publish one event. Never blocks on a subscriber."""
         clean = scrubbed(data, self._scrub)
         with self._lock:
@@ -70,13 +71,3 @@ class EventBus:
         except BaseException as failure:  # handed to the thread that closes the bus
             self._failure = failure
 
-
-def scrubbed(value: Any, scrub: Callable[[str], str]) -> Any:
-    """``value`` (JSON-like) with every text passed through ``scrub``, keys included."""
-    if isinstance(value, str):
-        return scrub(value)
-    if isinstance(value, Mapping):
-        return {scrub(str(key)): scrubbed(item, scrub) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [scrubbed(item, scrub) for item in value]
-    return value

@@ -103,7 +103,7 @@ class Engine:
         link = Link(self.settings[host.name], self.connect, self.control)
         compiler = self._compiler(play, number, host)
 
-        def publish(kind: str, **data: Any) -> None:
+        def publish(kind: str, /, **data: Any) -> None:
             self.bus.publish(kind, host.name, **data)
 
         outcome = HostRun(host.name, compiler, link, publish, self._context()).run()

@@ -94,7 +94,7 @@ def _left_over(row: RunRow, store: Store) -> list[str]:
 def _load(request: RunRequest, around: Surroundings) -> tuple[Inventory, Playbook]:
     inventory = load_inventory(request.inventory, options=around.load)
     values = SecretSource(around.load.vault_password, lambda file: Path(file).resolve().parent)
-    return inventory, load_playbook(request.playbook, tagged=values.value)
+    return inventory, load_playbook(request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node))
 
 
 def _chosen(inventory: Inventory, playbook: Playbook, request: RunRequest) -> list[str]:
@@ -224,12 +224,10 @@ class ReportKeeper:
         self._lock = threading.Lock()
 
     def host_ended(self, outcome: HostOutcome) -> None:
-        """Write the report, keep it in the store, commit the host's state, publish its end."""
+        """Write the report, keep it in the store, publish the host's end (which the store keeps too)."""
         self._bus.drain()
         with self._lock:
             path = self._write(outcome)
-        if outcome.status != ended.CONVERGED or outcome.counts.get("changed"):
-            self._around.store.put_host_state(self._run, outcome.host, outcome.status, outcome.as_json())
         self._bus.publish("host_ended", outcome.host, **outcome.as_json(), report_path=str(path))
 
     def _write(self, outcome: HostOutcome) -> Path:

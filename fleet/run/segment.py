@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 class Publish(Protocol):
     """Publishes one event about this host."""
 
-    def __call__(self, kind: str, **data: Any) -> None: ...
+    def __call__(self, kind: str, /, **data: Any) -> None: ...
 
 
 @dataclass

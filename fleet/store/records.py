@@ -36,7 +36,10 @@ class RunRow:
 
 @dataclass(frozen=True)
 class HostRow:
-    """Where one host of a run is: its last committed state, and the last step heard of."""
+    """Where one host of a run is: its last committed state, and the last step heard of.
+
+    ``index`` is the step's place in its segment of ``total`` steps, from 0.
+    """
 
     host: str
     state: str

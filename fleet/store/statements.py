@@ -51,6 +51,13 @@ def put_host_state(connection: Connection, values: Values) -> None:
     connection.execute(insert(TRANSITIONS), [{**values, "number": (last or 0) + 1}])
 
 
+def note_end(connection: Connection, values: Values) -> None:
+    """A host's end as its event tells it, unless that state is committed already."""
+    here = and_(HOST_STATES.c.run == values["run"], HOST_STATES.c.host == values["host"])
+    if connection.execute(select(HOST_STATES.c.state).where(here)).scalar() != values["state"]:
+        put_host_state(connection, values)
+
+
 def put_plan(connection: Connection, values: Values) -> None:
     """The plan of one segment on one host."""
     _upsert(connection, PLANS, ("run", "host", "segment", "plan_hash"), values)
@@ -151,7 +158,7 @@ def _last_steps(connection: Connection, run: str) -> dict[str, Mapping[str, Any]
         data = json.loads(row.data)
         before = found.get(row.host, {})
         if before.get("step") == data.get("step"):
-            data = {**before, **data}
+            data = {**before, **{name: value for name, value in data.items() if value is not None}}
         found[row.host] = data
     return found
 

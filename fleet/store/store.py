@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,7 +82,10 @@ class Store:
         self._writer.put(lambda connection: _sql().insert_run(connection, values))
 
     def append(self, event: Event) -> None:
-        """Keep one event; committed within about 100 ms. ``run_ended`` also ends the run's record."""
+        """Keep one event; committed within about 100 ms.
+
+        ``host_ended`` also puts the host's state and ``run_ended`` ends the run's record, with it.
+        """
         values = {
             "run": event.run,
             "seq": event.seq,
@@ -91,16 +94,25 @@ class Store:
             "kind": event.kind,
             "data": self._json(dict(event.data)),
         }
+        after = self._consequence(event)
+        self._writer.put(lambda connection: (_sql().insert_event(connection, values), after(connection)))
+
+    def _consequence(self, event: Event) -> Callable[[Connection], Any]:
+        """What else the event changes."""
+        data = event.data
         if event.kind == "run_ended":
             end = {
                 "ended_at": event.at,
-                "exit_code": event.data.get("exit_code"),
-                "duration_s": event.data.get("duration_s"),
-                "counts": self._json(dict(event.data.get("counts") or {})),
+                "exit_code": data.get("exit_code"),
+                "duration_s": data.get("duration_s"),
+                "counts": self._json(dict(data.get("counts") or {})),
             }
-            self._writer.put(lambda connection: _append_last(connection, values, end))
-        else:
-            self._writer.put(lambda connection: _sql().insert_event(connection, values))
+            return lambda connection: _sql().end_run(connection, event.run, end)
+        if event.kind == "host_ended":
+            state = {"run": event.run, "host": event.host, "state": data.get("status"), "at": event.at}
+            state["detail"] = self._json(dict(data))
+            return lambda connection: _sql().note_end(connection, state)
+        return lambda connection: None
 
     def reopen_run(self, run: str) -> None:
         """The run goes on: committed when this returns."""
@@ -206,11 +218,6 @@ class Store:
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)
-
-
-def _append_last(connection: Connection, values: Mapping[str, Any], end: Mapping[str, Any]) -> None:
-    _sql().insert_event(connection, values)
-    _sql().end_run(connection, values["run"], end)
 
 
 def _sql() -> Any:

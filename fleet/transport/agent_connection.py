@@ -223,19 +223,21 @@ class AgentConnection:
             number = self._last_id
             self._waiting.add(number)
         line = protocol.encode({"type": "request", "id": number, "method": method, "params": params})
+        if not self._writing.acquire(timeout=deadline.left()):
+            raise HostFailed(
+                f"another request was still being sent when {method!r} ran out of time", host=self.name
+            )
         try:
-            if not self._writing.acquire(timeout=deadline.left()):
-                raise TimeoutError
-            try:
-                # Large plans may take long on slow lines, so only a line that stands still is an error.
-                self._send_all(line)
-                self._sent_at = time.monotonic()
-            finally:
-                self._writing.release()
+            # Large plans may take long on slow lines, so only a line that stands still is an error.
+            self._send_all(line)
+            self._sent_at = time.monotonic()
         except TimeoutError:
-            raise self._fail(ConnectionLost("the host does not read what is sent to it")) from None
+            self._lose(ConnectionLost("the host does not read what is sent to it", remedy="look at its load"))
         except ChannelClosed:
-            raise self._fail(self._ended()) from None
+            self._keep(self._ended())
+        finally:
+            self._writing.release()
+        self._raise_failure()
         return number
 
     def _send_all(self, line: bytes) -> None:

@@ -45,12 +45,12 @@ def bootstrap(
     except _NoPython as missing:
         command = python_install.install_command(missing.distribution)
         if not install or command is None:
-            raise missing.error() from None
+            raise missing.error(settings.python) from None
         _install(open_channel, settings, command)
     try:
         return _start(open_channel, settings, bundle)
     except _NoPython as missing:
-        raise missing.error() from None
+        raise missing.error(settings.python) from None
 
 
 def _start(open_channel: Opener, settings: ConnectionSettings, bundle: Bundle) -> Bootstrapped:
@@ -116,9 +116,9 @@ class _NoPython(Exception):
         self.distribution = distribution
         self.unfit = unfit
 
-    def error(self) -> PythonMissing:
-        """The error for the operator."""
-        return python_install.python_missing(self.distribution, self.unfit)
+    def error(self, asked: str | None) -> PythonMissing:
+        """The error for the operator, who asked for the interpreter ``asked`` (None: for any)."""
+        return python_install.python_missing(self.distribution, self.unfit, asked)
 
 
 class _Dialogue:
@@ -135,6 +135,7 @@ class _Dialogue:
     ) -> None:
         self._channel = channel
         self._become = settings.become
+        self.escalating = become_user(settings) is not None
         self._deadline = deadline
         self._drop_noise = drop_noise
         self._out = bytearray()
@@ -238,7 +239,7 @@ def _refusal(kind: str, words: list[str], dialogue: _Dialogue) -> HostUnreachabl
             f"its Python is too old or incomplete: {last_words(errors, 1)}",
             remedy="install the full python3 (3.9 or later), or set ansible_python_interpreter",
         )
-    if b"sudo" in errors.lower() and (refused := escalation.explain(errors)):
+    if dialogue.escalating and (refused := escalation.explain(errors)):
         return refused
     return ProtocolError(
         f"the agent did not start{dialogue.heard()}",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from fleet.core.connection import ConnectionSettings
-from fleet.core.errors import HostError
+from fleet.core.errors import ConnectionLost, HostError
 from fleet.core.secret import Scrubber
 from fleet.transport.agent_connection import AgentConnection
 from fleet.transport.authentication import Identities
@@ -23,7 +24,7 @@ from fleet.transport.clock import Deadline
 from fleet.transport.handshakes import Handshakes
 from fleet.transport.host_key import default_files
 from fleet.transport.known_hosts import KnownHosts
-from fleet.transport.ssh import SshConnector
+from fleet.transport.ssh import Link, SshConnector
 from fleet.transport.watch import Watch
 
 
@@ -53,6 +54,8 @@ class Connector:
         self._bundle = bundle
         self._lock = threading.Lock()
         self._connections: set[AgentConnection] = set()
+        self._starting: set[Link] = set()
+        self._closed = False
         self._ssh = SshConnector(
             handshakes=Handshakes(per_endpoint_handshakes, concurrency),
             known_hosts=KnownHosts(),
@@ -78,7 +81,10 @@ class Connector:
     def close(self) -> None:
         """Close every connection, the bastions and the watch."""
         with self._lock:
-            connections = list(self._connections)
+            self._closed = True
+            connections, starting = list(self._connections), list(self._starting)
+        for link in starting:
+            link.abort()
         for connection in connections:
             connection.close()
         self._ssh.close()
@@ -95,7 +101,8 @@ class Connector:
                 return link.open_channel(command, settings.deadlines, self._watch)
 
             try:
-                started = bootstrap(open_channel, settings, bundle, install=install)
+                with self._while_starting(link):
+                    started = bootstrap(open_channel, settings, bundle, install=install)
             except BaseException:
                 link.close()
                 raise
@@ -112,13 +119,29 @@ class Connector:
     def _greet(self, connection: AgentConnection, settings: ConnectionSettings) -> AgentConnection:
         with self._lock:
             self._connections.add(connection)
+            closed = self._closed
         self._watch.add(connection)
         try:
+            if closed:
+                raise _stopping()
             connection.wait_for_hello(Deadline(settings.deadlines.hello))
         except BaseException:
             connection.close()
             raise
         return connection
+
+    @contextmanager
+    def _while_starting(self, link: Link) -> Iterator[None]:
+        """Let :meth:`close` cut ``link`` while its agent is being started."""
+        with self._lock:
+            if self._closed:
+                raise _stopping()
+            self._starting.add(link)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting.discard(link)
 
     def _forget(self, connection: AgentConnection) -> None:
         self._watch.remove(connection)
@@ -135,3 +158,7 @@ class Connector:
         endpoints = (settings.endpoint, *settings.jumps)
         found = [*(endpoint.password for endpoint in endpoints), settings.become.password]
         self._scrubber.add(*(secret for secret in found if secret is not None))
+
+
+def _stopping() -> ConnectionLost:
+    return ConnectionLost("fleet is stopping; nothing was begun on this host")

@@ -37,7 +37,8 @@ class HostKeyPolicyCheck(paramiko.MissingHostKeyPolicy):
         self._files = endpoint.known_hosts or tuple(files)
         self._accept_new = accept_new or endpoint.host_key_policy is HostKeyPolicy.ACCEPT_NEW
         self._name = lookup_name(endpoint.address, endpoint.port, endpoint.host_key_alias)
-        self.entries = self._find()
+        self.entries = known.lookup(self._files, self._name)
+        self._bare = self._find_bare()
 
     def preferred(self, supported: Sequence[str]) -> list[str]:
         """``supported`` key algorithms with those on file first.
@@ -47,7 +48,7 @@ class HostKeyPolicyCheck(paramiko.MissingHostKeyPolicy):
         told as a changed key with its fingerprint, not as a failed negotiation.
         """
         known: list[str] = []
-        for entry in self.entries:
+        for entry in self.entries or self._bare:
             if not entry.revoked:
                 known.extend(ALGORITHMS.get(entry.key_type, (entry.key_type,)))
         first = [name for name in dict.fromkeys(known) if name in supported]
@@ -57,6 +58,8 @@ class HostKeyPolicyCheck(paramiko.MissingHostKeyPolicy):
         """Called by paramiko with every server key. HostKeyMismatch or HostKeyUnknown refuse it."""
         del client, hostname
         blob = key.asbytes()
+        if not self.entries and any(entry.key == blob and not entry.revoked for entry in self._bare):
+            return
         if not self.entries and self._accept_new:
             self.entries = self._pin(key.get_name(), blob)
         revoked = [entry for entry in self.entries if entry.revoked and entry.key == blob]
@@ -69,12 +72,14 @@ class HostKeyPolicyCheck(paramiko.MissingHostKeyPolicy):
             raise self._mismatch(blob, key.get_name(), usable)
         raise self._unknown(blob, key.get_name())
 
-    def _find(self) -> list[Entry]:
-        """Entries for the endpoint; off port 22, those of the bare address count if there are no others."""
-        entries = self._known.lookup(self._files, self._name)
-        if not entries and self._endpoint.port != 22 and not self._endpoint.host_key_alias:
-            entries = self._known.lookup(self._files, self._endpoint.address.lower())
-        return entries
+    def _find_bare(self) -> list[Entry]:
+        """Off port 22: entries of the address without the port. They can vouch for a key, never against one.
+
+        As in OpenSSH: several servers may sit behind one address.
+        """
+        if self._endpoint.port == 22 or self._endpoint.host_key_alias:
+            return []
+        return self._known.lookup(self._files, self._endpoint.address.lower())
 
     def _pin(self, key_type: str, blob: bytes) -> list[Entry]:
         file = self._files[0]

@@ -94,21 +94,24 @@ def _parse_line(line: str, file: Path, number: int) -> Entry | None:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    if pattern.startswith("|1|"):
-        return _matches_hashed(pattern, name)
+    if pattern.startswith("|"):
+        hashed = _decode_hashed(pattern)
+        return hashed is not None and hmac.digest(hashed[0], name.encode(), "sha1") == hashed[1]
     if "*" in pattern or "?" in pattern:
         # In ssh patterns only * and ? are special; fnmatch also knows [...], which [host]:port uses.
         return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
     return pattern == name
 
 
-def _matches_hashed(pattern: str, name: str) -> bool:
-    _, _, salt, wanted = [*pattern.split("|", 3), "", "", ""][:4]
+def _decode_hashed(pattern: str) -> tuple[bytes, bytes] | None:
+    """(salt, digest) of ``|1|salt|digest``; None for other names and for damaged ones."""
+    if not pattern.startswith("|1|"):
+        return None
+    _, _, salt, digest = [*pattern.split("|", 3), "", "", ""][:4]
     try:
-        digest = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
-        return hmac.compare_digest(digest, base64.b64decode(wanted))
+        return base64.b64decode(salt), base64.b64decode(digest)
     except (binascii.Error, ValueError):
-        return False
+        return None
 
 
 class KnownHosts:
@@ -155,20 +158,26 @@ class KnownHosts:
 
 
 class _Index:
-    """Entries by plain name; patterns and hashed names are tried one by one."""
+    """Entries by plain name; hashed names, decoded once, and patterns are tried one by one."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._plain: dict[str, list[Entry]] = {}
+        self._hashed: list[tuple[bytes, bytes, Entry]] = []
         self._others: list[Entry] = []
         for entry in entries:
-            if any(name[0] in "|!" or "*" in name or "?" in name for name in entry.names):
+            hashed = _decode_hashed(entry.names[0]) if len(entry.names) == 1 else None
+            if hashed:
+                self._hashed.append((*hashed, entry))
+            elif any(name[0] in "|!" or "*" in name or "?" in name for name in entry.names):
                 self._others.append(entry)
             else:
                 for name in entry.names:
                     self._plain.setdefault(name, []).append(entry)
 
     def lookup(self, name: str) -> list[Entry]:
+        data = name.encode()
         found = self._plain.get(name, []) + [entry for entry in self._others if entry.matches(name)]
+        found += [entry for salt, digest, entry in self._hashed if hmac.digest(salt, data, "sha1") == digest]
         return sorted(found, key=lambda entry: entry.line)
 
 

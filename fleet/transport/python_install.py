@@ -32,13 +32,17 @@ def refresh_command(command: str) -> str | None:
     return "apt-get update" if command.startswith("apt-get ") else None
 
 
-def python_missing(distribution: Sequence[str], unfit: Sequence[tuple[str, str, str]]) -> PythonMissing:
+def python_missing(
+    distribution: Sequence[str], unfit: Sequence[tuple[str, str, str]], asked: str | None = None
+) -> PythonMissing:
     """The error for a host of ``distribution`` with ``unfit`` Pythons: (why, version, path) each.
 
     ``why`` is ``old`` or ``lacks:module,module``.
     """
     found = [_describe(*one) for one in unfit]
     what = "no Python 3.9 or later" + (f": {'; '.join(found)}" if found else " was found")
+    if asked and not unfit:
+        what = f"there is no {asked}, which ansible_python_interpreter asks for"
     if unfit and all(why.startswith("lacks:") for why, _, _ in unfit):
         what = f"its Python is incomplete: {'; '.join(found)}"
     command = install_command(distribution)

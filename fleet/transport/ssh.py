@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import select
 import socket
 import threading
@@ -82,7 +83,7 @@ class Link:
             self.transport.close()
             if self.transport.is_alive() and self.transport is not threading.current_thread():
                 self.transport.join(5)
-            self._stream.close()
+            _close_stream(self._stream)
         finally:
             self._release()
 
@@ -179,15 +180,24 @@ class SshConnector:
         # The command most often is an ssh to one bastion, so all hosts with this line share its cap.
         with self._handshakes.turn(template):
             command = ProxyCommand(template, settings.endpoint, Deadline(settings.deadlines.connect))
+            opened = False
             try:
-                return self._secure(command.stream, settings.endpoint, settings, command.close)
-            except HostUnreachable as error:
+                link = self._secure(command.stream, settings.endpoint, settings, command.close)
+                opened = True
+                return link
+            except ConnectFailed as error:
                 words = command.words()
-                command.close()
-                if words and isinstance(error, ConnectFailed):
-                    error.args = (f"{error.what}; the ProxyCommand said: {words}",)
-                    error.what = error.args[0]
-                raise
+                if not words:
+                    raise
+                # ssh's own words for MaxStartups; other words mean that another try is no use.
+                cut = isinstance(error, HandshakeCut) and re.search(
+                    "kex_exchange|reset|closed by remote", words
+                )
+                kind = HandshakeCut if cut else ConnectFailed
+                raise kind(f"{error.what}; the ProxyCommand said: {words}", remedy=error.remedy) from error
+            finally:
+                if not opened:
+                    command.close()
 
     def _bastion(self, jumps: tuple[Endpoint, ...], settings: ConnectionSettings) -> Link:
         """The shared connection to the last of ``jumps``, made or made again if need be."""
@@ -310,7 +320,19 @@ def _cut(stream: Stream) -> None:
         with contextlib.suppress(OSError):
             stream.shutdown(socket.SHUT_RDWR)
     elif not stream.closed:  # closing a tunnel writes to the bastion, which may be what hangs
-        threading.Thread(target=stream.close, name="abort tunnel", daemon=True).start()
+        threading.Thread(target=_close_tunnel, args=(stream,), name="cut tunnel", daemon=True).start()
+
+
+def _close_stream(stream: Stream) -> None:
+    if isinstance(stream, socket.socket):
+        stream.close()
+    else:
+        _close_tunnel(stream)
+
+
+def _close_tunnel(stream: paramiko.Channel) -> None:
+    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the bastion is gone already
+        stream.close()
 
 
 def _discard(connection: Any, stream: Stream) -> None:
@@ -320,7 +342,7 @@ def _discard(connection: Any, stream: Stream) -> None:
     connection.client.close()
     if transport is not None and transport.is_alive():
         transport.join(5)
-    stream.close()
+    _close_stream(stream)
 
 
 def _explain(

@@ -27,7 +27,7 @@ NEEDED = (
 )
 
 # Runs on any Python from 2.7 far enough to say that it is too old. sys.argv: -c, this, nonce, sha256,
-# size, arguments of the session.
+# size.
 STAGE = f"""\
 import sys,os
 a=sys.argv;v=sys.version_info
@@ -54,7 +54,7 @@ if not h:
  d="/proc/self/fd/%d"%f
 sys.path.insert(0,d)
 from fleet.agent import session
-session.main(a[5:],b)
+session.main(["--bundle",a[3]],b)
 """
 
 PATHS = (
@@ -65,8 +65,8 @@ PATHS = (
 # $1 nonce, $2 stage, $3 interpreter or -, then the stage's arguments.
 FINDER = (
     PATHS + "n=$1 s=$2 g=$3; shift 3; "
-    '[ "$g" = - ] && g="python3 python3.13 python3.12 python3.11 python3.10 python3.9 '
-    '/usr/libexec/platform-python"; '
+    '[ "$g" = - ] && g=python3,python3.13,python3.12,python3.11,python3.10,python3.9,'
+    "/usr/libexec/platform-python; IFS=,; "
     'for p in $g; do p=$(command -v "$p") || continue; '
     '"$p" -I -S -c "import sys,zlib,binascii;exec(zlib.decompress(binascii.a2b_base64(sys.argv[1])))" '
     '"$s" "$n" "$@"; [ $? = 97 ] || exit 0; done; '
@@ -86,14 +86,10 @@ INSTALL = PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </
 INSTALL += 'echo "FLEET-INSTALLED-$1 $?"'
 
 
-def session_command(
-    nonce: str, bundle: Bundle, *, python: str | None, become: str | None, arguments: Sequence[str] = ()
-) -> str:
+def session_command(nonce: str, bundle: Bundle, *, python: str | None, become: str | None) -> str:
     """The line that finds a Python and starts the agent's session, as user ``become`` if given."""
     stage = base64.b64encode(zlib.compress(STAGE.encode(), 9)).decode()
-    return _line(
-        FINDER, nonce, [stage, python or "-", bundle.sha256, str(len(bundle.data)), *arguments], become
-    )
+    return _line(FINDER, nonce, [stage, python or "-", bundle.sha256, str(len(bundle.data))], become)
 
 
 def install_command(nonce: str, command: str, *, become: str | None) -> str:

@@ -76,11 +76,14 @@ class Watch:
                 self._guards.pop(key, None)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and cut what is guarded: nothing would end it any more."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
             thread = self._thread
+            guarded = [cut for _, cut in self._guards.values()]
+        for cut in guarded:
+            cut()
         if thread and thread is not threading.current_thread():
             thread.join(10)
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -167,6 +171,38 @@ def test_named_output_files_are_for_root_alone(tmp_path: Path) -> None:
     shell("echo hi", output_path=str(tmp_path / "7"))
     assert (tmp_path / "7.stdout").read_text() == "hi\n"
     assert (tmp_path / "7.stdout").stat().st_mode & 0o777 == 0o600
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that is bound to happen; a minute is far more than it can take."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_command_outlives_its_killed_worker_unharmed(tmp_path: Path) -> None:
+    script = "touch ready; until [ -e go ]; do sleep 0.02; done; seq 100000; echo err >&2; echo $? > done"
+    program = (
+        "import sys; from fleet.agent.process import run; "
+        "run(['sh', '-c', sys.argv[1]], deadline_s=60, cwd=sys.argv[2], output_path=sys.argv[2] + '/out')"
+    )
+    worker = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            program,
+            script,
+            str(tmp_path),
+        ]
+    )
+    until((tmp_path / "ready").exists)
+    worker.kill()
+    worker.wait()
+    (tmp_path / "go").touch()
+    until(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "0\n")
+    assert (tmp_path / "out.stdout").read_text().endswith("99999\n100000\n")
+    assert (tmp_path / "out.stderr").read_text() == "err\n"
 
 
 def test_without_pidfd_it_works_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

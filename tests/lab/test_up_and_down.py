@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 from fleet.cli.lab import lab as commands
 from fleet.core.errors import InputError, RefusedError
-from fleet.lab import faults
+from fleet.lab import faults, leftovers
 from fleet.lab.hosts import MARKER
-from fleet.lab.lab import Lab
-from fleet.lab.leftovers import labs
+from fleet.lab.lab import Lab, control_groups
 
 pytestmark = pytest.mark.lab
 SMALL = """
@@ -26,8 +25,9 @@ all:
 
 
 @pytest.fixture
-def second(lab: Lab, tmp_path: Path) -> Iterator[Lab]:
+def second(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A lab of one host, defined, not up; taken down when the test ends."""
+    monkeypatch.delenv("FLEET_LAB_STATE", raising=False)
     inventory = tmp_path / "second.yaml"
     inventory.write_text(SMALL.format(name="second", third=40))
     found = Lab.load(inventory)
@@ -65,12 +65,27 @@ def test_two_labs_stand_side_by_side_and_down_leaves_nothing_of_one(lab: Lab, se
     standing = containers(lab)
     second.up()
     assert faults.shell(second, "only", "hostname").strip() == "only"
-    assert second.name in labs(second.engine)
+    assert second.name in leftovers.labs(second.engine)
     assert second.down()
     assert things(second) == []
     assert not second.state.directory.exists()
     assert not second.state.directory.parent.exists()
     assert containers(lab) == standing
+
+
+def test_down_leaves_nothing_of_containers_inside_hosts(lab: Lab, second: Lab) -> None:
+    """Inner engines share this machine's control groups, where a killed host would leave some."""
+    text = second.definition.inventory.read_text()
+    second.definition.inventory.write_text(
+        text.replace("lab_release: bookworm", "lab_release: bookworm, lab_foreign_containers: [work]")
+    )
+    busy = Lab.load(second.definition.inventory)
+    busy.up()
+    inside = faults.shell(busy, "only", "docker ps --quiet --no-trunc").split()
+    assert len(inside) == 1
+    assert control_groups(inside[0])
+    busy.down()
+    assert control_groups(inside[0]) == []
 
 
 def test_a_host_left_half_made_is_made_anew_and_a_stopped_one_started(second: Lab) -> None:
@@ -116,6 +131,16 @@ def test_a_lab_of_the_same_name_from_elsewhere_is_left_alone_unless_replaced(
     assert containers(second) == before
     other.up(take_over=True)
     assert containers(other) != before
+
+
+def test_what_an_ended_session_left_is_removed_whole(
+    second: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second.up()
+    monkeypatch.setattr(leftovers, "labs", lambda engine: {second.name})  # not the other labs here
+    leftovers.main()
+    assert "removed what was left of lab second" in capsys.readouterr().err
+    assert things(second) == []
 
 
 def test_the_command_line_says_how_it_is(second: Lab) -> None:

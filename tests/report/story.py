@@ -26,7 +26,7 @@ class Story:
             diff=diff,
         )
 
-    def add(self, host: str | None, kind: str, after: float = 0.0, **data: Any) -> None:
+    def add(self, host: str | None, kind: str, after: float = 0.0, /, **data: Any) -> None:
         """One event, ``after`` seconds after the one before."""
         self.at += after
         minutes, seconds = divmod(self.at, 60)
@@ -51,10 +51,10 @@ class Story:
         self, host: str, step: str, task: str, status: str, took: float, place: str, **data: Any
     ) -> None:
         """A step started and ended; ``place`` is ``3/21``."""
-        index, total = map(int, place.split("/"))
-        self.add(host, "step_started", step=step, task=task, index=index, total=total)
+        number, total = map(int, place.split("/"))
+        self.add(host, "step_started", step=step, task=task, index=number - 1, total=total)
         result = {"diff": None, "reason": None, "duration_s": took, **data}
-        self.add(host, "step_result", took, step=step, task=task, status=status, **result)
+        self.add(host, "step_result", took, step=step, task=None, status=status, **result)
 
     def ended(self, host: str, status: str, **data: Any) -> None:
         """The host is over."""
@@ -159,10 +159,50 @@ def outputs() -> list[Event]:
     story = Story("gpu01")
     story.plan("gpu01", PACKAGES, IMAGE)
     step, task = PACKAGES
-    story.add("gpu01", "step_started", step=step, task=task, index=1, total=2)
+    story.add("gpu01", "step_started", step=step, task=task, index=0, total=2)
     story.add("gpu01", "step_output", 5, step=step, text="Unpacking docker-ce\nSetting up docker-ce\n")
     story.add("gpu01", "step_progress", 40, step=step, text="2 of 11 packages")
     story.add("gpu01", "step_progress", 10, step=step, text="3 of 11 packages")
     story.add("gpu01", "step_progress", 25, step=step, text="3 of 11 packages")
     story.ended("gpu01", "converged", counts={"changed": 2})
     return story.over(0, 80.0, converged=1)
+
+
+def said_by_the_controller(*, check: bool = False) -> list[Event]:
+    """Messages, a warning, and a task that waits for a registered result."""
+    story = Story("gpu01", check=check)
+    finding = {"id": "preflight.toolkit", "severity": "warning", "what": "toolkit 1.17.4 has CVE-2025-23266"}
+    story.add("gpu01", "controller_result", id="1", kind="message", task="debug", text="hello")
+    story.add(
+        "gpu01",
+        "controller_result",
+        id="2",
+        kind="finding",
+        task="preflight",
+        text=finding["what"],
+        finding=finding,
+    )
+    story.add("gpu01", "controller_result", id="3", kind="ok", task="assert", text="all as asserted")
+    waits = "its arguments use the result of task 1"
+    story.add("gpu01", "controller_result", id="4", kind="known_after_apply", task="copy", text=waits)
+    story.plan("gpu01", PACKAGES)
+    if check:
+        story.check("gpu01", PACKAGES[0], "would_change")
+        story.ended("gpu01", "converged", counts={"would_change": 1, "known_after_apply": 1})
+    else:
+        story.step("gpu01", *PACKAGES, "changed", 2.0, "1/1")
+        story.ended("gpu01", "converged", counts={"changed": 1})
+    return story.over(0, 2.5, converged=1)
+
+
+def blocked() -> list[Event]:
+    """Preflight refuses a host."""
+    story = Story("gpu07")
+    story.ended(
+        "gpu07",
+        "blocked",
+        rule="preflight.next-kernel",
+        reason="6.8.0-47 boots next and has no headers: after a reboot there would be no driver",
+        remedy="apt-get install linux-headers-6.8.0-47-generic",
+    )
+    return story.over(1, 0.9, blocked=1)

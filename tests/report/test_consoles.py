@@ -50,7 +50,10 @@ def plain(events: list[Event], *, level: int = 0, diff: bool = False, width: int
         ("check", plain(story.checked(), diff=True)),
         ("same_cause", plain(story.same_cause(), level=-1)),
         ("outputs", plain(story.outputs(), level=2)),
+        ("blocked", plain(story.blocked())),
         ("long_step", plain(story.outputs())),
+        ("controller", plain(story.said_by_the_controller())),
+        ("controller_check", plain(story.said_by_the_controller(check=True), level=1)),
     ],
 )
 def test_the_plain_console_word_for_word(name: str, shown: str) -> None:
@@ -169,7 +172,10 @@ def test_a_stream_that_cannot_spell_a_character_gets_a_question_mark() -> None:
     assert raw.getvalue().decode("ascii").splitlines()[-1] == "4 converged ? changed=0 ? 1.1 s"
 
 
-@pytest.mark.parametrize("events", [story.mixed(), story.second_run(), story.checked(), story.same_cause(3)])
+@pytest.mark.parametrize(
+    "events",
+    [story.mixed(), story.second_run(), story.checked(), story.same_cause(3), story.said_by_the_controller()],
+)
 def test_json_is_one_valid_document_and_nothing_else(events: list[Event]) -> None:
     stream = io.StringIO()
     console = console_for(stream, json=True)
@@ -212,6 +218,7 @@ def test_a_secret_in_an_event_is_scrubbed_by_the_console(as_json: bool) -> None:
 
 def test_every_event_of_the_stories_follows_the_event_schema() -> None:
     events = [*story.mixed(), *story.second_run(), *story.checked(), *story.same_cause(2), *story.outputs()]
+    events += [*story.said_by_the_controller(), *story.said_by_the_controller(check=True)]
     assert {str(fault) for event in events for fault in validate(event.as_json(), "event")} == set()
 
 

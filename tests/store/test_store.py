@@ -116,12 +116,26 @@ def test_the_last_step_of_a_host_is_known_with_its_place() -> None:
     with Store() as store:
         store.put_host_state(RUN, "gpu01", APPLYING)
         store.append(event(1, "step_started", step="1.a.b", task="first", index=1, total=2))
-        store.append(event(2, "step_result", step="1.a.b", task="first", status="changed"))
+        store.append(event(2, "step_result", step="1.a.b", task=None, status="changed"))
         (row,) = store.hosts(RUN)
         assert (row.last_step, row.last_status, row.index, row.total) == ("first", "changed", 1, 2)
         store.append(event(3, "step_started", step="2.a.b", task="second", index=2, total=2))
         (row,) = store.hosts(RUN)
         assert (row.last_step, row.last_status, row.index) == ("second", None, 2)
+
+
+def test_a_hosts_end_is_its_state_even_when_the_engine_put_none() -> None:
+    with Store() as store:
+        new_run(store)
+        store.append(event(1, "host_ended", "gpu01", status="converged", counts={"ok": 2}))
+        store.put_host_state(RUN, "gpu02", "pending", {"reason": "busy"})
+        store.append(event(2, "host_ended", "gpu02", status="pending", reason="busy"))
+        assert [(row.host, row.state) for row in store.hosts(RUN)] == [
+            ("gpu01", "converged"),
+            ("gpu02", "pending"),
+        ]
+        assert store.touched_hosts(RUN) == []
+        assert [state for state, _ in store.transitions(RUN, "gpu02")] == ["pending"]
 
 
 def test_plans_and_reports_come_back_and_the_latest_report_wins() -> None:

@@ -39,7 +39,7 @@ def start_sshd(tmp_path: Path) -> Iterator[Callable[..., Sshd]]:
 
     yield start
     for server in servers:
-        server.stop()
+        server.remove()
 
 
 @pytest.fixture

@@ -83,8 +83,9 @@ MaxAuthTries 6
         command = [SSHD, "-D", "-f", str(self.config), "-E", str(self.log)]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         for _ in range(500):
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(
-                ("127.0.0.1", self.port), 1
+            with (
+                contextlib.suppress(ConnectionRefusedError),
+                socket.create_connection(("127.0.0.1", self.port), 1),
             ):
                 return
             assert self.process.poll() is None, self.log.read_text()
@@ -99,6 +100,10 @@ MaxAuthTries 6
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
+
+    def remove(self) -> None:
+        """Stop it and take away what lies outside of the test's folder."""
+        self.stop()
         shutil.rmtree(self.open_folder, ignore_errors=True)
 
     def sessions(self) -> list[int]:
@@ -113,7 +118,9 @@ MaxAuthTries 6
 
     def known_hosts(self, *kinds: str) -> str:
         """known_hosts lines for this server's keys of ``kinds`` (all without)."""
-        lines = (f"[127.0.0.1]:{self.port} {public(self.host_keys[kind])}" for kind in kinds or self.host_keys)
+        lines = (
+            f"[127.0.0.1]:{self.port} {public(self.host_keys[kind])}" for kind in kinds or self.host_keys
+        )
         return "\n".join(lines) + "\n"
 
     def logged(self, text: str) -> int:

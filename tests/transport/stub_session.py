@@ -14,7 +14,7 @@ def hello(bundle):
     return {
         "type": "hello",
         "protocol": int(os.environ.get("STUB_PROTOCOL", "1")),
-        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python": ".".join(map(str, sys.version_info[:3])),
         "uid": os.getuid(),
         "pid": os.getpid(),
         "path": sys.path[0],
@@ -42,6 +42,9 @@ def answer(request, size):
         line = (json.dumps({"type": "record", "record": {"pad": "x" * 60000}}) + "\n").encode()
         while True:
             os.write(1, line)
+    elif method == "endless":
+        while True:
+            os.write(1, b"x" * 65536)
     elif method == "stderr":
         os.write(2, params["text"].encode())
         os._exit(3)

@@ -14,7 +14,9 @@ from tests.transport.sshd import make_key, public
 
 
 def fingerprint_by_ssh_keygen(key):
-    return subprocess.run(["ssh-keygen", "-lf", f"{key}.pub"], capture_output=True, text=True).stdout.split()[1]
+    return subprocess.run(["ssh-keygen", "-lf", f"{key}.pub"], capture_output=True, text=True).stdout.split()[
+        1
+    ]
 
 
 def test_an_unknown_key_is_refused_before_anything_is_sent(sshd, connector, settings_for):
@@ -27,7 +29,9 @@ def test_an_unknown_key_is_refused_before_anything_is_sent(sshd, connector, sett
     assert sshd.logged("Accepted") == 0
 
 
-def test_a_changed_key_names_both_fingerprints_the_line_and_the_remedy(sshd, connector, settings_for, home, tmp_path):
+def test_a_changed_key_names_both_fingerprints_the_line_and_the_remedy(
+    sshd, connector, settings_for, home, tmp_path
+):
     other = make_key(tmp_path / "other")
     file = home / ".ssh" / "known_hosts"
     file.write_text(f"# a comment\n[127.0.0.1]:{sshd.port} {public(other)}\n")
@@ -48,7 +52,9 @@ def test_accept_new_does_not_accept_a_changed_key(sshd, make_connector, settings
         make_connector(accept_new=True).connect(settings_for(sshd, trust=False))
 
 
-def test_a_key_of_another_type_than_the_one_on_file_is_a_changed_key(sshd, make_connector, settings_for, home, tmp_path):
+def test_a_key_of_another_type_than_the_one_on_file_is_a_changed_key(
+    sshd, make_connector, settings_for, home, tmp_path
+):
     other = make_key(tmp_path / "other", "ecdsa")
     (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port} {public(other)}\n")
     with pytest.raises(HostKeyMismatch, match="shows ssh-ed25519 SHA256"):
@@ -90,7 +96,9 @@ def test_hashed_entries_match(sshd, connector, settings_for, home):
     assert connector.connect(settings_for(sshd, trust=False)).request("echo", {}) == {}
 
 
-def test_a_correct_rsa_entry_is_no_mismatch_for_a_server_with_more_keys(start_sshd, connector, settings_for, home):
+def test_a_correct_rsa_entry_is_no_mismatch_for_a_server_with_more_keys(
+    start_sshd, connector, settings_for, home
+):
     """paramiko #2411: it negotiates ed25519 and then finds only ssh-rsa on file."""
     server = start_sshd(host_keys=("ed25519", "ecdsa", "rsa"))
     (home / ".ssh" / "known_hosts").write_text(server.known_hosts("rsa"))
@@ -100,6 +108,16 @@ def test_a_correct_rsa_entry_is_no_mismatch_for_a_server_with_more_keys(start_ss
 def test_an_entry_without_the_port_serves_if_it_is_the_right_key(sshd, connector, settings_for, home):
     (home / ".ssh" / "known_hosts").write_text(f"127.0.0.1 {public(sshd.host_keys['ed25519'])}\n")
     assert connector.connect(settings_for(sshd, trust=False)).request("echo", {}) == {}
+
+
+def test_an_entry_without_the_port_says_nothing_against_another_key(
+    sshd, make_connector, settings_for, home, tmp_path
+):
+    other = make_key(tmp_path / "other")
+    (home / ".ssh" / "known_hosts").write_text(f"127.0.0.1 {public(other)}\n")
+    with pytest.raises(HostKeyUnknown):
+        make_connector().connect(settings_for(sshd, trust=False))
+    assert make_connector(accept_new=True).connect(settings_for(sshd, trust=False)).alive
 
 
 def test_an_alias_is_looked_up_instead_of_the_address(sshd, connector, settings_for, home):

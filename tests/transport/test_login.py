@@ -6,12 +6,14 @@ import os
 import signal
 import socket
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from fleet.core.errors import AuthenticationFailed
 from fleet.core.secret import Scrubber, Secret
 from tests.transport.accounts import account
+from tests.transport.conftest import QUICK
 from tests.transport.sshd import make_key, public
 
 PASSWORDS = "PasswordAuthentication yes\n"
@@ -70,7 +72,9 @@ def test_identities_only_keeps_the_agent_out(sshd, make_connector, settings_for,
     assert "agent key" not in str(caught.value)
 
 
-def test_an_encrypted_key_that_the_agent_holds_is_used_through_it(sshd, make_connector, settings_for, agent, tmp_path):
+def test_an_encrypted_key_that_the_agent_holds_is_used_through_it(
+    sshd, make_connector, settings_for, agent, tmp_path
+):
     """The agent got the key in the clear; on disk there is only the encrypted file and its public half."""
     agent(sshd.key)
     locked = tmp_path / "locked"
@@ -116,9 +120,10 @@ def test_a_hanging_agent_does_not_hang_us(sshd, make_connector, settings_for, tm
         listener.bind(str(path))
         listener.listen()  # takes connections, never answers
         connector = make_connector(environ={"SSH_AUTH_SOCK": str(path)})
-        assert connector.connect(settings_for(sshd)).request("echo", {}) == {}
+        quick = replace(QUICK, authentication=1)
+        assert connector.connect(settings_for(sshd, deadlines=quick)).request("echo", {}) == {}
         with pytest.raises(AuthenticationFailed, match="does not answer: check SSH_AUTH_SOCK"):
-            connector.connect(settings_for(sshd, endpoint={"key_files": ()}))
+            connector.connect(settings_for(sshd, deadlines=quick, endpoint={"key_files": ()}))
 
 
 def test_a_dead_agent_socket_is_told_only_if_it_matters(sshd, make_connector, settings_for, tmp_path):

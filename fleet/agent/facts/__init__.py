@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Iterable, Optional
+
     from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
 
-Json = Dict[str, Any]
 
 SCHEMA = "fleet.facts/1"
 LAB_MARKER = "/etc/fleet-lab.json"
@@ -36,7 +38,7 @@ GROUPS = (
 )
 
 
-def collect(host: "Host", groups: Optional[Iterable[str]] = None) -> Json:
+def collect(host: Host, groups: Optional[Iterable[str]] = None) -> Json:
     """The facts document; with ``groups`` only those parts of it. Raises ValueError for an unknown group.
 
     A group that cannot be read leaves its parts null with a reason, and an entry in ``errors``.
@@ -64,7 +66,7 @@ def collect(host: "Host", groups: Optional[Iterable[str]] = None) -> Json:
     return document
 
 
-def _join(host: "Host", document: Json) -> None:
+def _join(host: Host, document: Json) -> None:
     """Where the running engine stores images is known to it alone; the disk group only guessed."""
     engine, paths = document.get("engine"), document.get("paths")
     if not engine or not paths or not engine.get("root_dir"):
@@ -85,7 +87,7 @@ def reason_of(error: BaseException) -> str:
     return "error"
 
 
-def read_text(host: "Host", path: str, limit: int = 1 << 20) -> str:
+def read_text(host: Host, path: str, limit: int = 1 << 20) -> str:
     """A text file of the host, at most ``limit`` bytes, stripped. Raises OSError."""
     with open(host.path(path), "rb") as stream:
         return stream.read(limit).decode("utf-8", "replace").strip()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from fleet.agent.facts import read_text
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, Optional, Tuple
+
     from fleet.agent.host import Host
+
 
 KEYS = ("clock", "uptime_s")
 
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 
 
-def synchronized(host: "Host") -> Tuple[Optional[bool], Optional[str]]:
+def synchronized(host: Host) -> Tuple[Optional[bool], Optional[str]]:
     """(whether the kernel's clock is kept right, reason when that cannot be told)."""
     if os.path.exists(host.path("/run/systemd/timesync/synchronized")):
         return True, None
@@ -37,7 +40,7 @@ def _adjtimex() -> Optional[int]:
         return None
 
 
-def collect(host: "Host") -> Dict[str, Any]:
+def collect(host: Host) -> Dict[str, Any]:
     """The ``clock`` and ``uptime_s`` parts; seconds since 1970 and since boot."""
     kept, reason = synchronized(host)
     clock: Dict[str, Any] = {"unix": time.time(), "synchronized": kept}

@@ -6,15 +6,18 @@ Network file systems are listed but never asked for their size: a dead NFS serve
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from fleet.agent.facts import engine, read_text, reason_of
 
-if TYPE_CHECKING:
-    from fleet.agent.host import Host
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Tuple
 
-Json = Dict[str, Any]
-Mount = Tuple[str, str, str]  # mount point, device, file system
+    from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
+
+    Mount = Tuple[str, str, str]  # mount point, device, file system
+
 
 KEYS = ("disks", "paths")
 
@@ -55,7 +58,7 @@ def mount_of(path: str, mounts: List[Mount]) -> Mount:
 
 
 def is_remote(file_system: str) -> bool:
-    return file_system in _REMOTE or file_system.startswith("fuse")
+    return file_system in _REMOTE or file_system in ("fuse", "fuseblk") or file_system.startswith("fuse.")
 
 
 def shown(mounts: List[Mount]) -> List[Mount]:
@@ -77,7 +80,7 @@ def shown(mounts: List[Mount]) -> List[Mount]:
     return kept
 
 
-def _sizes(host: "Host", point: str, file_system: str) -> Json:
+def _sizes(host: Host, point: str, file_system: str) -> Json:
     keys = ("size_bytes", "free_bytes", "free_inodes")
     if is_remote(file_system):
         reason = "not_collected"
@@ -101,7 +104,7 @@ def _sizes(host: "Host", point: str, file_system: str) -> Json:
     return nothing
 
 
-def describe(host: "Host", path: str) -> Json:
+def describe(host: Host, path: str) -> Json:
     """{"path", "mount", "file_system", "free_bytes"} of what holds, or would hold, ``path``."""
     real = os.path.realpath(path) if host.root == "/" else path
     point, _, file_system = mount_of(real, parse_mounts(read_text(host, "/proc/self/mounts")))
@@ -112,11 +115,13 @@ def describe(host: "Host", path: str) -> Json:
     return part
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``disks`` and ``paths`` parts."""
-    mounts = shown(parse_mounts(read_text(host, "/proc/self/mounts")))
+    mounts = parse_mounts(read_text(host, "/proc/self/mounts"))
+    # Containers have single files mounted, such as /etc/hosts.
+    mounts = [mount for mount in mounts if mount[2] not in _LOCAL or os.path.isdir(host.path(mount[0]))]
     disks = []
-    for point, device, file_system in mounts:
+    for point, device, file_system in shown(mounts):
         disk: Json = {"mount": point, "device": device, "file_system": file_system}
         disk.update(_sizes(host, point, file_system))
         disks.append(disk)

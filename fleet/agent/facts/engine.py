@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent.engine import Engine, EngineError, EngineUnavailable
 
-if TYPE_CHECKING:
-    from fleet.agent.host import Host
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Optional
 
-Json = Dict[str, Any]
+    from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
+
 
 KEYS = ("engine",)
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -62,7 +64,7 @@ def _broken(message: str, line: int, column: int) -> Json:
     return {"exists": True, "parsed": None, "error": {"message": message, "line": line, "column": column}}
 
 
-def read_daemon_json(host: "Host") -> Json:
+def read_daemon_json(host: Host) -> Json:
     try:
         with open(host.path(DAEMON_JSON), encoding="utf-8", errors="replace") as stream:
             return daemon_json(stream.read(1 << 20))
@@ -136,7 +138,7 @@ def network(listed: Json) -> Json:
     return {"name": listed.get("Name"), "subnets": subnets}
 
 
-def is_podman(host: "Host", version: Json) -> bool:
+def is_podman(host: Host, version: Json) -> bool:
     """Whether "docker" is podman in disguise (the podman-docker package)."""
     names = [part.get("Name", "") for part in version.get("Components") or [] if isinstance(part, dict)]
     if any("podman" in name.lower() for name in names):
@@ -149,7 +151,7 @@ def is_podman(host: "Host", version: Json) -> bool:
     return head.startswith(b"#!") and b"podman" in head
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``engine`` part. Its values are null with a reason when no engine answers."""
     path = host.path("/var/run/docker.sock")
     configuration = read_daemon_json(host)

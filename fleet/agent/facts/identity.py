@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from fleet.agent.facts import read_text
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, Optional
+
     from fleet.agent.host import Host
+
 
 KEYS = ("identity", "controller_here")
 
@@ -26,7 +29,7 @@ def fqdn_of(hostname: str, hosts_file: str) -> Optional[str]:
     return None
 
 
-def collect(host: "Host") -> Dict[str, Any]:
+def collect(host: Host) -> Dict[str, Any]:
     """The ``identity`` part. ``controller_here`` is for the controller to say; it knows its own machine."""
     identity: Dict[str, Any] = {"hostname": os.uname().nodename}
     try:
@@ -45,7 +48,7 @@ def collect(host: "Host") -> Dict[str, Any]:
     return {"identity": identity, "controller_here": None, "controller_here_reason": "not_collected"}
 
 
-def _first(host: "Host", *paths: str) -> Optional[str]:
+def _first(host: Host, *paths: str) -> Optional[str]:
     for path in paths:
         try:
             text = read_text(host, path)

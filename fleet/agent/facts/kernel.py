@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from functools import cmp_to_key
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent.facts import read_text
 from fleet.agent.package_manager.dpkg_version import compare
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, List, Optional
+
     from fleet.agent.host import Host
+
 
 KEYS = ("kernel",)
 
@@ -57,7 +60,7 @@ def setting(text: str, name: str) -> Optional[str]:
     return values[-1] if values else None
 
 
-def collect(host: "Host") -> Dict[str, Any]:
+def collect(host: Host) -> Dict[str, Any]:
     """The ``kernel`` part."""
     try:
         kernels = installed_kernels(os.listdir(host.path("/boot")))
@@ -79,7 +82,7 @@ def collect(host: "Host") -> Dict[str, Any]:
     return {"kernel": part}
 
 
-def _text(host: "Host", path: str) -> str:
+def _text(host: Host, path: str) -> str:
     try:
         return read_text(host, path)
     except OSError:

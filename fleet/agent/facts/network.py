@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from fleet.agent.facts import read_text
 
-if TYPE_CHECKING:
-    from fleet.agent.host import Host
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Dict, List, Optional, Tuple
 
-Json = Dict[str, Any]
+    from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
+
 
 KEYS = ("network",)
 
@@ -137,7 +139,7 @@ def default_device(routes: List[Json]) -> Optional[str]:
     return None
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``network`` part."""
     routes = parse_routes(read_text(host, "/proc/net/route"))
     if os.path.exists(host.path("/proc/net/ipv6_route")):

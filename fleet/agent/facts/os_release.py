@@ -6,12 +6,14 @@ catalogue's business, by ``like`` and ``base_codename``, never by guessing from 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
-
 from fleet.agent.facts import read_text
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict
+
     from fleet.agent.host import Host
+
 
 KEYS = ("os",)
 PATHS = ("/etc/os-release", "/usr/lib/os-release")
@@ -59,7 +61,7 @@ def document(fields: Dict[str, str]) -> Dict[str, Any]:
     return part
 
 
-def collect(host: "Host") -> Dict[str, Any]:
+def collect(host: Host) -> Dict[str, Any]:
     """The ``os`` part; FileNotFoundError where there is no os-release."""
     try:
         text = read_text(host, PATHS[0])

@@ -8,12 +8,14 @@ reader serves the ``package`` resource (:mod:`fleet.agent.resources.package`); t
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Dict, Iterator, List, Optional, Tuple
+
     from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
 
-Json = Dict[str, Any]
 
 STATUS_FILE = "/var/lib/dpkg/status"
 KEYS = ("packages", "reboot_required")
@@ -194,7 +196,7 @@ def _overlay(index: Dict[str, List[bytes]], newer: Dict[str, List[bytes]]) -> No
             index[name] = [*kept, stanza]
 
 
-def lock_holder(host: "Host") -> Optional[Json]:
+def lock_holder(host: Host) -> Optional[Json]:
     """Who holds a lock of apt or dpkg: {"pid", "command", "file"}, or None when all are free.
 
     F_GETLK asks the kernel without taking the lock. The pid is None when the holder is outside this
@@ -225,7 +227,7 @@ def _locked_by(path: str) -> Optional[int]:
     return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
-def command_of(host: "Host", pid: int) -> Optional[str]:
+def command_of(host: Host, pid: int) -> Optional[str]:
     """The command line of a process, cut to 200 characters; None when it is gone."""
     try:
         with open(host.path("/proc/%d/cmdline" % pid), "rb") as stream:
@@ -235,7 +237,7 @@ def command_of(host: "Host", pid: int) -> Optional[str]:
     return raw.replace(b"\0", b" ").decode("utf-8", "replace").strip()[:200] or None
 
 
-def manager_of(host: "Host") -> Optional[str]:
+def manager_of(host: Host) -> Optional[str]:
     """ "apt", "dnf" or None, by which one has a database here."""
     if os.path.exists(host.path(STATUS_FILE)) and _executable(host, "/usr/bin/apt-get"):
         return "apt"
@@ -244,7 +246,7 @@ def manager_of(host: "Host") -> Optional[str]:
     return "apt" if _executable(host, "/usr/bin/apt-get") else None
 
 
-def _executable(host: "Host", path: str) -> bool:
+def _executable(host: Host, path: str) -> bool:
     return os.access(host.path(path), os.X_OK)
 
 
@@ -259,7 +261,7 @@ def watched(status: Dpkg) -> Dict[str, str]:
     return found
 
 
-def lists_age_s(host: "Host", now: float) -> Optional[int]:
+def lists_age_s(host: Host, now: float) -> Optional[int]:
     """Seconds since apt's lists were last refreshed; None when there are none."""
     lists = host.path("/var/lib/apt/lists")
     try:
@@ -283,7 +285,7 @@ def lists_age_s(host: "Host", now: float) -> Optional[int]:
     return max(0, int(now - newest))
 
 
-def reboot_required(host: "Host") -> Json:
+def reboot_required(host: Host) -> Json:
     """What Debian and Ubuntu packages leave behind when they want a reboot."""
     required = os.path.exists(host.path("/run/reboot-required"))
     try:
@@ -294,7 +296,7 @@ def reboot_required(host: "Host") -> Json:
     return {"required": required, "packages": names}
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``packages`` and ``reboot_required`` parts of the facts document."""
     import time
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, List
+
     from fleet.agent.host import Host
+
 
 KEYS = ("python",)
 
@@ -25,7 +28,7 @@ def missing_modules(directory: str) -> List[str]:
     ]
 
 
-def collect(host: "Host") -> Dict[str, Any]:
+def collect(host: Host) -> Dict[str, Any]:
     """The ``python`` part."""
     missing = missing_modules(os.path.dirname(os.__file__))
     return {

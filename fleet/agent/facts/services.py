@@ -7,14 +7,16 @@ bus. Where PID 1 is not systemd, processes are looked through instead.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from fleet.agent.facts import read_text
 
-if TYPE_CHECKING:
-    from fleet.agent.host import Host
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Optional, Sequence
 
-Json = Dict[str, Any]
+    from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
+
 
 KEYS = ("systemd", "kubelet", "slurmd", "gpu_operator")
 
@@ -50,7 +52,7 @@ def system_slice(proc_1_cgroup: str) -> Optional[str]:
     return None
 
 
-def active_unit(host: "Host", slice_path: str, names: Sequence[str]) -> Optional[str]:
+def active_unit(host: Host, slice_path: str, names: Sequence[str]) -> Optional[str]:
     """The first of the services whose cgroup exists; unified, hybrid and legacy trees are looked at."""
     below = slice_path.lstrip("/")
     plain = below[len("systemd/") :] if below.startswith("systemd/") else below
@@ -65,7 +67,7 @@ def active_unit(host: "Host", slice_path: str, names: Sequence[str]) -> Optional
     return None
 
 
-def running(host: "Host", commands: Sequence[str]) -> Optional[int]:
+def running(host: Host, commands: Sequence[str]) -> Optional[int]:
     """The pid of a process with one of these names (/proc/PID/comm), or None."""
     for entry in os.listdir(host.path("/proc")):
         if entry.isdigit():
@@ -78,7 +80,7 @@ def running(host: "Host", commands: Sequence[str]) -> Optional[int]:
     return None
 
 
-def activity(host: "Host", slice_path: Optional[str], units: Sequence[str], commands: Sequence[str]) -> Json:
+def activity(host: Host, slice_path: Optional[str], units: Sequence[str], commands: Sequence[str]) -> Json:
     """{"active", "evidence"}."""
     if slice_path is not None:
         unit = active_unit(host, slice_path, units)
@@ -87,7 +89,7 @@ def activity(host: "Host", slice_path: Optional[str], units: Sequence[str], comm
     return {"active": pid is not None, "evidence": "process %d" % pid if pid is not None else None}
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``systemd``, ``kubelet``, ``slurmd`` and ``gpu_operator`` parts."""
     present = os.path.isdir(host.path("/run/systemd/system"))
     slice_path = system_slice(read_text(host, "/proc/1/cgroup")) if present else None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent.facts import os_release, read_text
 
-if TYPE_CHECKING:
-    from fleet.agent.host import Host
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Optional
 
-Json = Dict[str, Any]
+    from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
+
 
 KEYS = ("desktop_sessions",)
 DIRECTORY = "/run/systemd/sessions"
@@ -34,7 +36,7 @@ def session(identifier: str, text: str) -> Optional[Json]:
     }
 
 
-def collect(host: "Host") -> Json:
+def collect(host: Host) -> Json:
     """The ``desktop_sessions`` part; no logind, no sessions."""
     try:
         names = sorted(os.listdir(host.path(DIRECTORY)))

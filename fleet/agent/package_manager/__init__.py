@@ -7,14 +7,13 @@ apt (that is :mod:`fleet.agent.facts.packages`), so a no-op run imports none of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Callable, Dict, List, Optional, Tuple
 
-if TYPE_CHECKING:
     from fleet.agent.host import Host
     from fleet.agent.process import Result
     from fleet.agent.resources.base import Reporter, StepFailed
-
-Json = Dict[str, Any]
 
 
 class Request:
@@ -117,30 +116,30 @@ class PackageManager:
 
     name = ""
 
-    def wait_for_lock(self, limit_s: float, report: "Reporter") -> None:
+    def wait_for_lock(self, limit_s: float, report: Reporter) -> None:
         """Return once nobody else is at work; StepFailed naming the holder after ``limit_s``."""
         raise NotImplementedError
 
-    def repair(self, request: Request, report: "Reporter") -> None:
+    def repair(self, request: Request, report: Reporter) -> None:
         """Finish what an interrupted transaction left, if anything."""
         raise NotImplementedError
 
-    def ensure_known(self, request: Request, report: "Reporter") -> None:
+    def ensure_known(self, request: Request, report: Reporter) -> None:
         """Every wanted name and version is offered, refreshing the lists if they are old or lack one."""
         raise NotImplementedError
 
-    def refresh_all(self, report: "Reporter") -> None:
+    def refresh_all(self, report: Reporter) -> None:
         """Fetch every list anew."""
         raise NotImplementedError
 
-    def lists_outdated(self, failure: "StepFailed") -> bool:
+    def lists_outdated(self, failure: StepFailed) -> bool:
         """Whether a failed commit only shows that the lists name files that the server no longer has."""
         raise NotImplementedError
 
     def simulate(self, request: Request) -> Transaction:
         raise NotImplementedError
 
-    def commit(self, request: Request, transaction: Transaction, report: "Reporter") -> Optional["Result"]:
+    def commit(self, request: Request, transaction: Transaction, report: Reporter) -> Optional[Result]:
         """Carry it out. On a bad end the database is put in order before StepFailed is raised."""
         raise NotImplementedError
 
@@ -152,7 +151,7 @@ class PackageManager:
         raise NotImplementedError
 
 
-def for_host(host: "Host", name: Optional[str]) -> PackageManager:
+def for_host(host: Host, name: Optional[str]) -> PackageManager:
     """The package manager called ``name`` ("apt", "dnf"); StepFailed for a host that has neither."""
     if name == "apt":
         from fleet.agent.package_manager.apt import Apt

@@ -8,11 +8,9 @@ read by :mod:`fleet.agent.package_manager.apt_messages`.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Callable, List, Optional
 
 from fleet.agent.facts import packages as facts
 from fleet.agent.package_manager import (
-    Json,
     PackageManager,
     Request,
     Transaction,
@@ -21,10 +19,15 @@ from fleet.agent.package_manager import (
 )
 from fleet.agent.resources.base import StepCancelled, StepFailed
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Callable, List, Optional
+
     from fleet.agent.host import Host
     from fleet.agent.process import Result
+    from fleet.agent.protocol import Json
     from fleet.agent.resources.base import Reporter
+
 
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -46,7 +49,7 @@ class Apt(PackageManager):
 
     def __init__(
         self,
-        host: "Host",
+        host: Host,
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -58,7 +61,7 @@ class Apt(PackageManager):
     def compare(self, left: str, right: str) -> int:
         return dpkg_version.compare(left, right)
 
-    def wait_for_lock(self, limit_s: float, report: "Reporter") -> None:
+    def wait_for_lock(self, limit_s: float, report: Reporter) -> None:
         """Poll, without ever taking a lock; say who holds it when that changes and every 15 s."""
         started = self._clock()
         said, said_at = "", started
@@ -83,7 +86,7 @@ class Apt(PackageManager):
                 )
             self._sleep(1.0)
 
-    def repair(self, request: Request, report: "Reporter") -> None:
+    def repair(self, request: Request, report: Reporter) -> None:
         """``dpkg --configure -a`` once, if something is half done. What stays broken must be part of the
         request (a new version may mend it); anything else stops here."""
         broken = self._interrupted()
@@ -104,7 +107,7 @@ class Apt(PackageManager):
     def _interrupted(self) -> List[str]:
         return sorted({state.name for state in self._host.dpkg.unusual() if state.interrupted})
 
-    def _configure(self, report: "Reporter") -> "Result":
+    def _configure(self, report: Reporter) -> Result:
         return self._host.run(
             ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"],
             deadline_s=COMMIT_DEADLINE_S,
@@ -114,7 +117,7 @@ class Apt(PackageManager):
             cancellable=False,  # it mends what a cancel may have left
         )
 
-    def ensure_known(self, request: Request, report: "Reporter") -> None:
+    def ensure_known(self, request: Request, report: Reporter) -> None:
         if request.remove:
             return
         age = facts.lists_age_s(self._host, time.time())
@@ -147,7 +150,7 @@ class Apt(PackageManager):
                 missing.append("%s in version %s (offered: %s)" % (name, version, offered))
         return missing
 
-    def refresh_all(self, report: "Reporter") -> None:
+    def refresh_all(self, report: Reporter) -> None:
         self.refresh([], report)
 
     def lists_outdated(self, failure: StepFailed) -> bool:
@@ -155,7 +158,7 @@ class Apt(PackageManager):
         problem = apt_messages.explain(text)
         return problem is not None and problem["reason"] in ("not_found", "mirror_sync")
 
-    def refresh(self, options: List[str], report: "Reporter", *, wait: bool = True) -> None:
+    def refresh(self, options: List[str], report: Reporter, *, wait: bool = True) -> None:
         """``apt-get update``; a mirror in the middle of a change is tried again, everything else is an end.
 
         apt exits 0 on many failed updates, so what it says counts, not its code. ``wait``: for the locks of
@@ -210,7 +213,7 @@ class Apt(PackageManager):
         ]
         return [*options, "install", "--", *names]
 
-    def commit(self, request: Request, transaction: Transaction, report: "Reporter") -> Optional["Result"]:
+    def commit(self, request: Request, transaction: Transaction, report: Reporter) -> Optional[Result]:
         total = len(transaction.removes if request.remove else transaction.installs)
         progress = apt_messages.Progress(total, report.progress)
 
@@ -239,7 +242,7 @@ class Apt(PackageManager):
         self._fail(result, "removing packages failed" if request.remove else "installing packages failed")
         return None
 
-    def _fail(self, result: "Result", doing: str) -> None:
+    def _fail(self, result: Result, doing: str) -> None:
         if result.cancelled:
             raise StepCancelled("%s: cancelled" % doing, None, result)
         text = result.stdout + "\n" + result.stderr

@@ -6,11 +6,16 @@ Pure functions over apt's output under ``LC_ALL=C.UTF-8``; golden tests hold cap
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from fleet.agent.package_manager import Transaction
 
-Json = Dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from fleet.agent.protocol import Json
+
+    Problem = Json  # {"reason", "what", "remedy", "transient", and what the reason is about}
 
 _INST = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)")
 _REMV = re.compile(r"^(?:Remv|Purg) (\S+)(?: \[([^\]]+)\])?")
@@ -96,7 +101,6 @@ class Progress:
 
 # --- errors
 
-Problem = Json  # {"reason", "what", "remedy", "transient", and what the reason is about}
 
 _LOCK = re.compile(r"Could not get lock (\S+?)\.? (?:- open|It is held by process (\d+) \(([^)]*)\))")
 _UNMET = re.compile(r"^ (\S+) : (.+)$", re.MULTILINE)

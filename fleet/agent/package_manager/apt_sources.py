@@ -7,12 +7,14 @@ broken list is known before anything is installed) and the private apt root of :
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, List, Optional, Tuple
+
     from fleet.agent.host import Host
+    from fleet.agent.protocol import Json
 
-Json = Dict[str, Any]
 
 DIRECTORY = "/etc/apt/sources.list.d"
 MAIN = "/etc/apt/sources.list"
@@ -38,7 +40,7 @@ class Source:
         self.signed_by = signed_by
 
     @property
-    def identity(self) -> "tuple[str, str]":
+    def identity(self) -> Tuple[str, str]:
         """What apt takes for one repository: URI without a trailing slash, and suite."""
         return self.uri.rstrip("/"), self.suite.strip("/") or "/"
 
@@ -47,7 +49,7 @@ class Unreadable(ValueError):
     """A list file apt cannot use. ``str()`` names file and line."""
 
 
-def read_all(host: "Host") -> Dict[str, str]:
+def read_all(host: Host) -> Dict[str, str]:
     """path -> text of every list file that apt reads, by path."""
     paths = [MAIN]
     try:
@@ -118,9 +120,9 @@ def _parse_deb822(path: str, text: str) -> List[Source]:
     return sources
 
 
-def deb822_stanzas(path: str, text: str) -> "List[tuple[int, Dict[str, str]]]":
+def deb822_stanzas(path: str, text: str) -> List[Tuple[int, Dict[str, str]]]:
     """(line of its start, lower-case field -> value) of each stanza."""
-    stanzas: "List[tuple[int, Dict[str, str]]]" = []
+    stanzas: List[Tuple[int, Dict[str, str]]] = []
     fields: Dict[str, str] = {}
     start, key = 0, ""
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -171,7 +173,7 @@ def problems(files: Dict[str, str]) -> List[str]:
     return list(dict.fromkeys(found))
 
 
-def conflicts(files: Dict[str, str], mine: List[Source], ignored: "List[str]") -> List[Source]:
+def conflicts(files: Dict[str, str], mine: List[Source], ignored: List[str]) -> List[Source]:
     """Sources of other files that clash with ``mine``: same repository, and another key or shared parts."""
     clashing: List[Source] = []
     wanted = {source.identity: source for source in mine}
@@ -224,7 +226,7 @@ def list_prefix(uri: str, suite: str) -> str:
     return quoted.replace("/", "_")
 
 
-def lists_present(host: "Host", repository: Json) -> bool:
+def lists_present(host: Host, repository: Json) -> bool:
     """Whether apt holds the release file of every (URI, suite) of the repository."""
     try:
         names = os.listdir(host.path(LISTS))
@@ -238,7 +240,7 @@ def lists_present(host: "Host", repository: Json) -> bool:
     return True
 
 
-def forget_lists(host: "Host", repository: Json) -> None:
+def forget_lists(host: Host, repository: Json) -> None:
     """Remove the release files, so that an interrupted change of the source is refreshed later."""
     for uri in repository["uris"]:
         for suite in repository["suites"]:

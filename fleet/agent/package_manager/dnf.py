@@ -7,15 +7,19 @@ A version is ``VERSION-RELEASE`` (with ``EPOCH:`` when it is not 0).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Collection, Dict, List, Optional, Tuple
 
-from fleet.agent.package_manager import Json, PackageManager, Request, Transaction
+from fleet.agent.package_manager import PackageManager, Request, Transaction
 from fleet.agent.resources.base import StepCancelled, StepFailed
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Collection, Dict, List, Optional, Tuple
+
     from fleet.agent.host import Host
     from fleet.agent.process import Result
+    from fleet.agent.protocol import Json
     from fleet.agent.resources.base import Reporter
+
 
 FORMAT = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}-%{RELEASE}\\n"
 VERSIONLOCK = "/etc/dnf/plugins/versionlock.list"
@@ -25,7 +29,7 @@ _INSTALLING = ("Installing:", "Installing dependencies:", "Installing weak depen
 _REMOVING = ("Removing:", "Removing dependent packages:", "Removing unused dependencies:")
 
 
-def read(host: "Host", names: List[str]) -> Dict[str, Json]:
+def read(host: Host, names: List[str]) -> Dict[str, Json]:
     """name -> {"version", "state": installed | absent, "held"}; one ``rpm -q`` for all."""
     installed = rpm_versions(host, ["-q", *names])
     held = held_names(host)
@@ -39,13 +43,13 @@ def read(host: "Host", names: List[str]) -> Dict[str, Json]:
     }
 
 
-def watched(host: "Host", names: Collection[str], prefixes: Tuple[str, ...]) -> Dict[str, str]:
+def watched(host: Host, names: Collection[str], prefixes: Tuple[str, ...]) -> Dict[str, str]:
     """name -> version of those installed, from one ``rpm -qa``."""
     every = rpm_versions(host, ["-qa"])
     return {name: every[name] for name in sorted(every) if name in names or name.startswith(prefixes)}
 
 
-def rpm_versions(host: "Host", words: List[str]) -> Dict[str, str]:
+def rpm_versions(host: Host, words: List[str]) -> Dict[str, str]:
     result = host.run(["rpm", *words, "--qf", FORMAT], deadline_s=30.0)
     return parse_rpm(result.stdout)
 
@@ -60,7 +64,7 @@ def parse_rpm(text: str) -> Dict[str, str]:
     return versions
 
 
-def held_names(host: "Host") -> List[str]:
+def held_names(host: Host) -> List[str]:
     """The names in the versionlock plugin's list (lines ``NAME-EPOCH:VERSION-RELEASE.ARCH``)."""
     try:
         with open(host.path(VERSIONLOCK), encoding="utf-8", errors="replace") as stream:
@@ -101,23 +105,23 @@ class Dnf(PackageManager):
 
     name = "dnf"
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
 
     def compare(self, left: str, right: str) -> int:
         """Only for what :func:`parse_transaction` gives: "<" and ">" say how the installed one sorts."""
         return {"<": -1, ">": 1}.get(left, 0)
 
-    def wait_for_lock(self, limit_s: float, report: "Reporter") -> None:
+    def wait_for_lock(self, limit_s: float, report: Reporter) -> None:
         """dnf waits for its own lock, without a limit; the command's deadline is the limit."""
 
-    def repair(self, request: Request, report: "Reporter") -> None:
+    def repair(self, request: Request, report: Reporter) -> None:
         """rpm transactions need no configure step afterwards."""
 
-    def ensure_known(self, request: Request, report: "Reporter") -> None:
+    def ensure_known(self, request: Request, report: Reporter) -> None:
         """dnf refreshes expired metadata by itself, and the simulation names what it does not know."""
 
-    def refresh_all(self, report: "Reporter") -> None:
+    def refresh_all(self, report: Reporter) -> None:
         self._host.run(["dnf", "--refresh", "makecache"], deadline_s=600.0, on_output=report.output)
 
     def lists_outdated(self, failure: StepFailed) -> bool:
@@ -142,7 +146,7 @@ class Dnf(PackageManager):
             self._fail(result, "the package manager cannot do this")
         return parse_transaction(result.stdout)
 
-    def commit(self, request: Request, transaction: Transaction, report: "Reporter") -> Optional["Result"]:
+    def commit(self, request: Request, transaction: Transaction, report: Reporter) -> Optional[Result]:
         result = self._host.run(
             ["dnf", "-y", *self.command(request)],
             deadline_s=COMMIT_DEADLINE_S,
@@ -153,7 +157,7 @@ class Dnf(PackageManager):
             self._fail(result, "removing packages failed" if request.remove else "installing packages failed")
         return result
 
-    def _fail(self, result: "Result", doing: str) -> None:
+    def _fail(self, result: Result, doing: str) -> None:
         if result.cancelled:
             raise StepCancelled("%s: cancelled" % doing, None, result)
         lines = (result.stdout + "\n" + result.stderr).splitlines()

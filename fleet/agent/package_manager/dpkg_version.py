@@ -6,7 +6,9 @@ a process per comparison (``dpkg --compare-versions``) would cost more than the 
 
 from __future__ import annotations
 
-from typing import Tuple
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Tuple
 
 
 def compare(left: str, right: str) -> int:

@@ -7,7 +7,10 @@ Only what is needed to compare a repository's key with the fingerprint an operat
 from __future__ import annotations
 
 import binascii
-from typing import Iterator, List, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Iterator, List, Tuple
 
 _PUBLIC_KEY = 6
 

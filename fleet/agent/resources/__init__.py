@@ -6,9 +6,10 @@ Modules are imported when first asked for: a plan of three kinds pays for three.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Dict
+
     from fleet.agent.resources.base import Resource
 
 # A fixed table, so that a plan can name nothing else.

@@ -8,15 +8,18 @@ another repository does not stop this one. Formats: :mod:`fleet.agent.package_ma
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent.package_manager import apt_sources, openpgp
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference, is_secret
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, List, Optional, Tuple
+
     from fleet.agent.host import Host
     from fleet.agent.resources.base import Reporter
+
 
 KEYRINGS = "/etc/apt/keyrings"
 _MODE = 0o644
@@ -28,7 +31,7 @@ class AptRepository(Resource):
 
     kind = "apt_repository"
 
-    def read(self, host: "Host", args: Json) -> Json:
+    def read(self, host: Host, args: Json) -> Json:
         """{"sources", "key", "stale" (files that should be gone), "lists"}: the two files as "wanted",
         "absent" or "different" with their texts. Refuses a wrong key and a clash with another list."""
         wanted = wanted_files(host, args)
@@ -45,7 +48,7 @@ class AptRepository(Resource):
             "lists": present and apt_sources.lists_present(host, _resolved(host, args)),
         }
 
-    def _refuse_clash(self, host: "Host", args: Json, wanted: Dict[str, bytes]) -> None:
+    def _refuse_clash(self, host: Host, args: Json, wanted: Dict[str, bytes]) -> None:
         path = sources_path(args)
         mine = apt_sources.parse(path, wanted[path].decode("utf-8"))
         ignored = [path, *(args.get("replaces") or [])]
@@ -83,7 +86,7 @@ class AptRepository(Resource):
         return differences
 
     def apply(
-        self, host: "Host", args: Json, differences: List[Difference], report: "Reporter"
+        self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
         state = self.read(host, args)
         repository = _resolved(host, args)
@@ -112,7 +115,7 @@ class AptRepository(Resource):
             raise
         return None
 
-    def _refresh(self, host: "Host", args: Json, report: "Reporter") -> None:
+    def _refresh(self, host: Host, args: Json, report: Reporter) -> None:
         from fleet.agent.package_manager.apt import Apt
 
         options = ["Dir::Etc::sourcelist=%s" % host.path(sources_path(args)), "Dir::Etc::sourceparts=-"]
@@ -135,12 +138,12 @@ def _all_paths(args: Json) -> List[str]:
     return [sources_path(args), *keys]
 
 
-def _resolved(host: "Host", args: Json) -> Json:
+def _resolved(host: Host, args: Json) -> Json:
     """The arguments with secrets filled in: addresses may carry credentials."""
     return dict(args, uris=[host.secret(uri) for uri in args["uris"]] if args.get("uris") else [])
 
 
-def wanted_files(host: "Host", args: Json) -> Dict[str, bytes]:
+def wanted_files(host: Host, args: Json) -> Dict[str, bytes]:
     """path -> content of the files the repository should have; ``{}`` when it should be absent.
 
     Raises StepFailed when the key is not the one whose fingerprint is pinned.
@@ -159,7 +162,7 @@ def wanted_files(host: "Host", args: Json) -> Dict[str, bytes]:
     return files
 
 
-def checked_key(content: str, pinned: Any, args: Json) -> "tuple[bytes, str]":
+def checked_key(content: str, pinned: Any, args: Json) -> Tuple[bytes, str]:
     """(bytes to store, "asc" or "gpg"), once every key in it is one that was pinned."""
     try:
         data, armored = openpgp.key_bytes(content)

@@ -9,20 +9,21 @@ in which that step never ran.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
-
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
     from fleet.agent.host import Host
     from fleet.agent.process import Result
-else:
+
+    Difference = Dict[str, Any]  # {"path": what differs, "before": value, "after": value}
+else:  # the typing module costs start-up time
     Protocol = object
+    Difference = dict
 
 MASK = "********"
-Difference = Dict[str, Any]  # {"path": what differs, "before": value, "after": value}
 
 
 class StepFailed(Exception):

@@ -7,7 +7,6 @@ interrupted is run again only if guards make that safe or ``repeatable`` says so
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, Json
 from fleet.agent.resources.base import (
@@ -21,7 +20,10 @@ from fleet.agent.resources.base import (
     is_secret,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 GUARD_DEADLINE_S = 60.0
@@ -126,7 +128,7 @@ def _succeeds(host: Host, args: Json, guard: str) -> bool:
         [SHELL, "-c", guard], deadline_s=GUARD_DEADLINE_S, env=args.get("env"), cwd=_guard_folder(host, args)
     )
     if result.timed_out or result.cancelled:
-        raise StepFailed("the guard %s was %s" % (guard, result.ending()), "make it faster", result)
+        expect(result, "the guard " + guard, "make it answer faster")
     return result.ok
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from fleet.agent.engine import Engine, EngineError
 from fleet.agent.protocol import Json, canonical
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference, is_secret
 from fleet.agent.resources.image import engine_failure
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Dict, List, Optional, Tuple
+
     from fleet.agent.host import Host
     from fleet.agent.resources.base import Reporter
+
 
 LABEL = "fleet.config_hash"
 _UNITS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -31,7 +34,7 @@ class Container(Resource):
 
     kind = "container"
 
-    def read(self, host: "Host", args: Json) -> Json:
+    def read(self, host: Host, args: Json) -> Json:
         """{"exists", "running", "hash": the label or None, "image": id it runs, "wanted_image": local id}."""
         try:
             found = host.docker.container(args["name"])
@@ -67,14 +70,14 @@ class Container(Resource):
         return differences
 
     def apply(
-        self, host: "Host", args: Json, differences: List[Difference], report: "Reporter"
+        self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
         try:
             return self._apply(host, args, report)
         except EngineError as error:
             raise self._failure(error, args) from None
 
-    def _apply(self, host: "Host", args: Json, report: "Reporter") -> Optional[Json]:
+    def _apply(self, host: Host, args: Json, report: Reporter) -> Optional[Json]:
         docker: Engine = host.docker
         name, wanted = args["name"], args.get("state", "running")
         state = self.read(host, args)
@@ -157,7 +160,7 @@ def _without_secrets(value: Any) -> Any:
     return value
 
 
-def configuration(host: "Host", args: Json) -> Json:
+def configuration(host: Host, args: Json) -> Json:
     """The body of POST /containers/create."""
     bindings, exposed = ports(args.get("ports") or [])
     labels = dict(args.get("labels") or {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 
 from fleet.agent import files
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
@@ -18,7 +17,10 @@ from fleet.agent.resources.base import (
 )
 from fleet.agent.resources.file import place_and_owner
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Iterator, List, Optional, Tuple
+
     from fleet.agent.host import Host
 
 SHOWN = 20  # entries of a recursive difference that are listed one by one

@@ -6,7 +6,6 @@ The writing itself is :mod:`fleet.agent.files`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent import files
 from fleet.agent.protocol import Json
@@ -21,7 +20,10 @@ from fleet.agent.resources.base import (
     would_change_if,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 SECRET_MODE = 0o600  # of a new file with secret contents, when the task names none
@@ -45,7 +47,9 @@ class File(Resource):
         if not absent:
             state["wanted"] = _wanted(host, args)
             compare = state["exists"] and state["wanted"] is not None
-            state["data"] = files.read_bytes(host, args["path"]) if compare else None
+            state["large"] = compare and os.path.getsize(host.path(args["path"])) > files.READ_LIMIT
+            small = compare and not state["large"]
+            state["data"] = files.read_bytes(host, args["path"]) if small else None
         return state
 
     def diff(self, state: Json, args: Json) -> List[Difference]:
@@ -60,6 +64,8 @@ class File(Resource):
         found = []
         if state["wanted"] is not None and state["data"] != state["wanted"]:
             found.append(files.content_difference(args["path"], state["data"], state["wanted"], _shows(args)))
+            if state["large"]:
+                found[0]["before"] = "more than %d MiB" % (files.READ_LIMIT // 2**20)
         return found + files.attribute_differences(state, args)
 
     def apply(

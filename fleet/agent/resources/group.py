@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
-
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import Difference, Provides, Reporter, Resource, difference, expect
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 LOCK_REMEDY = (

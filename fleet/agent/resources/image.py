@@ -6,8 +6,6 @@ header and are never stored. The client is :mod:`fleet.agent.engine`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
-
 from fleet.agent import engine as engine_api
 from fleet.agent.engine import Engine, EngineCancelled, EngineError, EngineUnavailable
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
@@ -21,9 +19,13 @@ from fleet.agent.resources.base import (
 )
 from fleet.agent.resources.package import ENGINE_PACKAGES
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Callable, Dict, List, Optional, Tuple
+
     from fleet.agent.host import Host
     from fleet.agent.resources.base import Reporter
+
 
 PULL_DEADLINE_S = 3600.0
 
@@ -33,7 +35,7 @@ class Image(Resource):
 
     kind = "image"
 
-    def read(self, host: "Host", args: Json) -> Json:
+    def read(self, host: Host, args: Json) -> Json:
         """{"tagged": id or None, "pinned": id of the image with the wanted digest or None, "digests"}."""
         reference, digest = wanted(args)
         try:
@@ -69,7 +71,7 @@ class Image(Resource):
         return []
 
     def apply(
-        self, host: "Host", args: Json, differences: List[Difference], report: "Reporter"
+        self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
         reference, digest = wanted(args)
         docker: Engine = host.docker
@@ -88,7 +90,7 @@ class Image(Resource):
             raise engine_failure(error, "image %s" % reference) from None
         return {"registered": {"id": (image or {}).get("Id"), "digest": digest, "pinned": digest is not None}}
 
-    def _pull(self, host: "Host", args: Json, report: "Reporter") -> None:
+    def _pull(self, host: Host, args: Json, report: Reporter) -> None:
         reference, digest = wanted(args)
         name = engine_api.split_version(reference)[0]
         source = reference if digest is None else "%s@%s" % (name, digest)
@@ -147,7 +149,7 @@ def has_digest(image: Json, reference: str, digest: str) -> bool:
     return False
 
 
-def credentials(host: "Host", args: Json) -> Optional[Json]:
+def credentials(host: Host, args: Json) -> Optional[Json]:
     auth = args.get("auth")
     if not auth:
         return None
@@ -201,7 +203,7 @@ def engine_failure(error: EngineError, doing: str) -> StepFailed:
     return StepFailed("%s: the engine says: %s" % (doing, error.message), "journalctl -u docker -n 50")
 
 
-def pull_failure(error: EngineError, host: "Host", args: Json) -> StepFailed:
+def pull_failure(error: EngineError, host: Host, args: Json) -> StepFailed:
     """What a failed pull means, and what to do about it."""
     reference, digest = wanted(args)
     registry = engine_api.registry_of(reference)
@@ -278,7 +280,7 @@ def _pull_faults(registry: str) -> List[Tuple[Tuple[str, ...], str, str]]:
     ]
 
 
-def _not_in_registry(host: "Host", args: Json) -> StepFailed:
+def _not_in_registry(host: Host, args: Json) -> StepFailed:
     """The digest or tag is not there: say what the registry has for the tag, if it will tell."""
     reference, digest = wanted(args)
     try:

@@ -6,14 +6,15 @@ means the same is never rewritten for its looks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
-
 from fleet.agent import files
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, Reporter, StepFailed, difference, is_secret
 from fleet.agent.resources.file import SECRET_MODE, File
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, List, Optional, Sequence, Tuple, Union
+
     from fleet.agent.host import Host
 
 _ABSENT = object()

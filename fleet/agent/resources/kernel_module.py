@@ -7,7 +7,6 @@ rebuilt, which is the business of the module that asks for it, not of this resou
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent import files
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
@@ -21,7 +20,10 @@ from fleet.agent.resources.base import (
     expect,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 BUILTIN = "builtin"

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Pattern
-
 from fleet.agent import files
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import Difference, Reporter, StepFailed, difference, is_secret
 from fleet.agent.resources.file import SECRET_MODE, File
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, List, Optional, Pattern
+
     from fleet.agent.host import Host
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import (
@@ -16,7 +15,10 @@ from fleet.agent.resources.base import (
     would_change_if,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 

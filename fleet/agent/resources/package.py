@@ -8,13 +8,15 @@ remembered in ``<state>/holds``; a hold that somebody else set is respected.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional, Set
 
 from fleet.agent.facts.packages import manager_of
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Optional, Set
+
     from fleet.agent.host import Host
     from fleet.agent.package_manager import PackageManager, Request, Transaction
     from fleet.agent.process import Result
@@ -26,7 +28,7 @@ class Package(Resource):
 
     kind = "package"
 
-    def read(self, host: "Host", args: Json) -> Json:
+    def read(self, host: Host, args: Json) -> Json:
         """{"manager", "packages": {name: {"version", "state", "held"}}}; ``state`` is installed, absent,
         or the broken one (half-configured …); ``version`` is None when absent."""
         manager = manager_of(host)
@@ -60,7 +62,7 @@ class Package(Resource):
         return differences
 
     def apply(
-        self, host: "Host", args: Json, differences: List[Difference], report: "Reporter"
+        self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
         from fleet.agent.package_manager import for_host
 
@@ -76,7 +78,7 @@ class Package(Resource):
             return None
         return {"exit_code": result.exit_code, "stdout": result.stdout, "stderr": result.stderr}
 
-    def _request(self, host: "Host", args: Json, state: Json, changing: List[str]) -> "Request":
+    def _request(self, host: Host, args: Json, state: Json, changing: List[str]) -> Request:
         from fleet.agent.package_manager import Request
 
         absent = args.get("state", "present") == "absent"
@@ -101,7 +103,7 @@ class Package(Resource):
             also_allowed=tuple(also),
         )
 
-    def _set_holds(self, host: "Host", args: Json, manager: "PackageManager", report: "Reporter") -> None:
+    def _set_holds(self, host: Host, args: Json, manager: PackageManager, report: Reporter) -> None:
         hold = args.get("hold")
         if hold is None or args.get("state", "present") == "absent":
             return
@@ -134,7 +136,7 @@ class Package(Resource):
 ENGINE_PACKAGES = frozenset(("docker.io", "docker-ce", "moby-engine"))
 
 
-def transact(manager: "PackageManager", request: "Request", report: "Reporter") -> Optional["Result"]:
+def transact(manager: PackageManager, request: Request, report: Reporter) -> Optional[Result]:
     """Lock, repair, known, simulate, judge, commit; the commit's Result, or None for nothing to do.
 
     Lists can be older than their age says (another repository was refreshed alone), so a commit that finds
@@ -152,7 +154,7 @@ def transact(manager: "PackageManager", request: "Request", report: "Reporter") 
     return manager.commit(request, judged(manager, request), report)
 
 
-def judged(manager: "PackageManager", request: "Request") -> "Transaction":
+def judged(manager: PackageManager, request: Request) -> Transaction:
     """The simulated transaction, if it does nothing that was not asked for; else StepFailed."""
     from fleet.agent.package_manager import refusals
 
@@ -168,7 +170,7 @@ def judged(manager: "PackageManager", request: "Request") -> "Transaction":
     raise StepFailed(what, remedy)
 
 
-def _dpkg_state(host: "Host", name: str) -> Json:
+def _dpkg_state(host: Host, name: str) -> Json:
     state = host.dpkg.get(name)
     if state is None or state.status in ("not-installed", "config-files"):
         return {"version": None, "state": "absent", "held": state is not None and state.held}
@@ -185,7 +187,7 @@ def _before(found: Json) -> Optional[str]:
     return version if found["state"] == "installed" else "%s, %s" % (version, found["state"])
 
 
-def holds_of_fleet(host: "Host") -> Set[str]:
+def holds_of_fleet(host: Host) -> Set[str]:
     """The names of the packages that fleet put on hold on this host."""
     try:
         with open(_holds_path(host), encoding="utf-8") as stream:
@@ -194,7 +196,7 @@ def holds_of_fleet(host: "Host") -> Set[str]:
         return set()
 
 
-def remember_holds(host: "Host", add: Optional[List[str]] = None, drop: Optional[List[str]] = None) -> None:
+def remember_holds(host: Host, add: Optional[List[str]] = None, drop: Optional[List[str]] = None) -> None:
     """Change that list, atomically."""
     names = (holds_of_fleet(host) | set(add or [])) - set(drop or [])
     path = _holds_path(host)
@@ -206,7 +208,7 @@ def remember_holds(host: "Host", add: Optional[List[str]] = None, drop: Optional
     os.replace(path + ".new", path)
 
 
-def _holds_path(host: "Host") -> str:
+def _holds_path(host: Host) -> str:
     return os.path.join(host.state_dir, "holds")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import (
@@ -15,7 +14,10 @@ from fleet.agent.resources.base import (
     difference,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 DEADLINE_S = 600.0

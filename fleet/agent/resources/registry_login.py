@@ -11,15 +11,18 @@ from __future__ import annotations
 import base64
 import json
 import os
-from typing import TYPE_CHECKING, List, Optional
 
 from fleet.agent.engine import EngineError, EngineUnavailable
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import List, Optional, Tuple
+
     from fleet.agent.host import Host
     from fleet.agent.resources.base import Reporter
+
 
 CONFIG = "/root/.docker/config.json"
 DOCKER_HUB = "https://index.docker.io/v1/"
@@ -30,7 +33,7 @@ class RegistryLogin(Resource):
 
     kind = "registry_login"
 
-    def read(self, host: "Host", args: Json) -> Json:
+    def read(self, host: Host, args: Json) -> Json:
         """{"stored": an entry exists, "matches": it is the wanted one, "mode": of the file or None}."""
         if not args.get("persist"):
             return {"stored": False, "matches": True, "mode": None}
@@ -50,7 +53,7 @@ class RegistryLogin(Resource):
         return []
 
     def apply(
-        self, host: "Host", args: Json, differences: List[Difference], report: "Reporter"
+        self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
         if not self.read(host, args)["matches"]:
             verify(host, args, report)
@@ -72,7 +75,7 @@ class RegistryLogin(Resource):
         return Provides(engine=True) if args.get("persist") else Provides()
 
 
-def verify(host: "Host", args: Json, report: "Reporter") -> None:
+def verify(host: Host, args: Json, report: Reporter) -> None:
     """Ask the registry, through the engine, whether it takes the credentials; StepFailed when not."""
     registry = args["registry"]
     report.progress("checking the credentials for %s" % registry)
@@ -101,12 +104,12 @@ def entry_name(registry: str) -> str:
     return DOCKER_HUB if registry in ("docker.io", "index.docker.io", "") else registry
 
 
-def _encoded(host: "Host", args: Json) -> str:
+def _encoded(host: Host, args: Json) -> str:
     text = "%s:%s" % (host.secret(args["username"]), host.secret(args["password"]))
     return base64.b64encode(text.encode("utf-8")).decode("ascii")
 
 
-def _load(path: str) -> "tuple[Json, Optional[str]]":
+def _load(path: str) -> Tuple[Json, Optional[str]]:
     """(the parsed file or {}, its mode or None). A file that does not parse is refused, not replaced."""
     try:
         with open(path, encoding="utf-8") as stream:

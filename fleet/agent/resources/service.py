@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fleet.agent import files
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
@@ -26,7 +25,10 @@ from fleet.agent.resources.base import (
     would_change_if,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
     from fleet.agent.host import Host
     from fleet.agent.process import Result
 
@@ -48,8 +50,8 @@ _RELOAD = "reload"
 class Service(Resource):
     """args: name, state started|stopped|None, enabled, reflects [paths], reload, restart.
 
-    ``reload``: a change in ``reflects`` is applied by reloading, where the unit can. ``restart``: always
-    restart (a handler's step, which runs only while its notification is pending).
+    ``restart``: always restart (a handler's step, which runs only while its notification is pending).
+    ``reload``: reload instead of restarting, where the unit runs and can.
     """
 
     kind = "service"
@@ -65,15 +67,16 @@ class Service(Resource):
         if args.get("enabled") is not None:
             found += _enabled_difference(state, bool(args["enabled"]))
         wanted = args.get("state")
+        reloadable = args.get("reload") and state["can_reload"] and state["active"] == "active"
+        how = _RELOAD if reloadable else _RESTART
         if wanted == "started" and state["active"] != "active":
             found.append(difference("state", state["active"], "started"))
         elif wanted == "stopped":
             if state["active"] not in ("inactive", "failed", "absent"):
                 found.append(difference("state", state["active"], "stopped"))
         elif args.get("restart") and (state["active"] != "absent" or wanted == "started"):
-            found.append(difference(_RESTART, state["active"], "restarted"))
+            found.append(difference(how, state["active"], how + "ed"))
         elif state["active"] == "active" and state["stale"]:
-            how = _RELOAD if args.get("reload") and state["can_reload"] else _RESTART
             found.append(difference(how, "started before %s changed" % state["stale"], how + "ed"))
         return found
 

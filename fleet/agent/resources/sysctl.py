@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
-
 from fleet.agent import files
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import Difference, Provides, Reporter, Resource, StepFailed, difference
 from fleet.agent.resources.line import edited
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 FILE = "/etc/sysctl.d/99-fleet.conf"

@@ -5,8 +5,6 @@ The running unit reflects its file: changing the contents restarts it (see :mod:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
-
 from fleet.agent import files
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import (
@@ -21,7 +19,10 @@ from fleet.agent.resources.base import (
 from fleet.agent.resources.service import RESOURCE as SERVICE
 from fleet.agent.resources.service import systemctl, unit_name, unit_state
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 FOLDER = "/etc/systemd/system"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional
-
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import (
     MASK,
@@ -18,7 +16,10 @@ from fleet.agent.resources.base import (
 )
 from fleet.agent.resources.group import LOCK_REMEDY
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import List, Optional
+
     from fleet.agent.host import Host
 
 

@@ -20,7 +20,7 @@ LEAST_INODES = 100_000
     known_bad=Sample({"paths.engine_root.free_bytes": 5_400_000_000}),
 )
 def engine_root(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
-    """Free bytes and inodes where images go. Reads ``free_bytes``, ``settings`` (``data-root``), ``image_digest``.
+    """Free bytes and inodes where images go. Reads ``free_bytes``, ``settings`` and ``image_digest``.
 
     An image that is already there needs no room: a converged host stays converged however full it is.
     """
@@ -45,7 +45,7 @@ def engine_root(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             observed=inodes,
             limit=LEAST_INODES,
             source="a PyTorch image unpacks to some 50,000 files",
-            remedy=f"remove small files on {place.get('mount') or path}, or set data-root in docker_engine_settings",
+            remedy="remove small files there, or set data-root in docker_engine_settings to another place",
         )
 
 
@@ -59,7 +59,7 @@ def _place(facts: Facts, wanted: Wanted) -> Mapping[str, Any]:
     root = fact(facts, "paths.engine_root")
     path = str((wanted.get("settings") or {}).get("data-root") or root.get("path"))
     mounts = [disk for disk in fact(facts, "disks") or [] if _below(path, str(disk.get("mount") or ""))]
-    disk = max(mounts, key=lambda each: len(str(each["mount"])), default={})
+    disk: Mapping[str, Any] = max(mounts, key=lambda each: len(str(each["mount"])), default={})
     if path != root.get("path"):
         return {"path": path, **disk}
     return {"free_inodes": disk.get("free_inodes"), **root, "path": path}

@@ -14,6 +14,8 @@ _SOURCE = "https://docs.docker.com/engine/install/debian/: the packages conflict
 
 @rule(
     "preflight.foreign_engine",
+    gate=True,
+    reads=("engine.present", "packages.installed"),
     known_bad=Sample(
         {"engine.present": True, "packages.installed": {"docker-ce": "5:27.5.1-1~debian.12~bookworm"}},
         {"source": "distribution"},
@@ -92,5 +94,5 @@ def daemon_json(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             observed=where,
             limit="valid JSON",
             source="dockerd reads it when it starts",
-            remedy="correct the file on the host; fleet keeps what it does not manage and so must be able to read it",
+            remedy="correct the file on the host; fleet keeps keys it does not manage, so it must read them",
         )

@@ -42,5 +42,5 @@ def slurmd(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             observed="active",
             limit="inactive, or leave given",
             source="a job does not survive what provisioning may restart",
-            remedy="drain it: scontrol update nodename=HOST state=drain reason=fleet; then run again with --disrupt",
+            remedy="drain it (scontrol update nodename=HOST state=drain reason=fleet), then give leave",
         )

@@ -3,12 +3,12 @@
 Docker chooses subnets in two ways, and only one is dangerous:
 
 * **By itself**, from its default pools (172.17–31/16, 192.168/20) or from ``default-address-pools``. It skips
-  every subnet that overlaps a *route* of the host, so a host on 172.28.0.0/16 is safe: Docker takes another one.
-  What it cannot see is an address *behind the default route*. An operator at 172.17.5.5 reaches the host until
-  docker0 takes 172.17.0.0/16; then the answers go to docker0 and the connection is gone for good. So the first
-  subnet Docker would take must not hold the address the SSH connection comes from.
-* **Because it is told to**: ``bip``, ``fixed-cidr`` and pools that are all covered by routes. Here Docker does
-  not choose, and an overlap is an error.
+  every subnet that overlaps a *route* of the host, so a host on 172.28.0.0/16 is safe: Docker takes another
+  one. What it cannot see is an address *behind the default route*. An operator at 172.17.5.5 reaches the
+  host until docker0 takes 172.17.0.0/16; then the answers go to docker0 and the connection is gone for good.
+  So the first subnet Docker would take must not hold the address the SSH connection comes from.
+* **Because it is told to**: ``bip``, ``fixed-cidr`` and pools that are all covered by routes. Here Docker
+  does not choose, and an overlap is an error.
 
 Routes that belong to Docker's own networks are no conflict.
 """
@@ -38,7 +38,7 @@ _REMEDY = (
     known_bad=Sample({"network.routes": _LAN}, {"settings": {"bip": "10.20.5.1/24"}}),
 )
 def told(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
-    """Addresses Docker is told to take overlap no route and not the SSH path. Reads ``settings``, ``ssh_client``."""
+    """Addresses Docker is told to take are free. Reads ``settings`` and ``ssh_client``."""
     settings = _settings(facts, wanted)
     routes = _foreign_routes(facts)
     client = wanted.get("ssh_client")
@@ -60,11 +60,13 @@ def told(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 @rule(
     "preflight.address_pools_chosen",
+    gate=True,
+    reads=("network.routes", "network.addresses"),
     known_bad=Sample({"engine.present": False, "network.addresses": []}, {"ssh_client": "172.17.5.5"}),
 )
 def chosen(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Docker finds a free subnet for docker0, and it is not the one the SSH connection comes from."""
-    settings = _settings(facts, wanted)
+    settings, client = _settings(facts, wanted), wanted.get("ssh_client")
     if settings.get("bip") or settings.get("bridge") or _has_bridge(facts):
         return
     routes = [network for network, _ in _foreign_routes(facts)]
@@ -79,9 +81,9 @@ def chosen(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             source=address_pools_source(),
             remedy=_REMEDY,
         )
-    elif wanted.get("ssh_client") and _inside(wanted["ssh_client"], first):
+    elif client and _inside(client, first):
         yield self.finding(
-            f"Docker would take {first} for docker0, and the SSH connection comes from {wanted['ssh_client']}:"
+            f"Docker would take {first} for docker0, and the SSH connection comes from {client}:"
             " this host would be cut off",
             observed=str(first),
             limit="not the SSH path",
@@ -167,20 +169,20 @@ def _has_bridge(facts: Facts) -> bool:
 
 def _explicit(settings: dict[str, Any]) -> list[tuple[str, IPv4Network]]:
     named: list[tuple[str, object]] = [(key, settings.get(key)) for key in ("bip", "fixed-cidr")]
-    pools = settings.get("default-address-pools") or []
-    named += [("default-address-pools", pool.get("base")) for pool in pools if isinstance(pool, dict)]
+    named += [("default-address-pools", pool.get("base")) for pool in _configured(settings)]
     found = [(key, _network(text)) for key, text in named if text]
     return [(key, network) for key, network in found if network is not None]
 
 
+def _configured(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    pools = settings.get("default-address-pools")
+    return [pool for pool in pools if isinstance(pool, dict)] if isinstance(pools, list) else []
+
+
 def _subnets(settings: dict[str, Any]) -> Iterator[IPv4Network]:
     """The subnets Docker tries, in order; at most 4096 of them."""
-    configured = settings.get("default-address-pools")
-    pools = (
-        [(pool.get("base"), pool.get("size")) for pool in configured]
-        if configured
-        else default_address_pools()
-    )
+    configured = [(pool.get("base"), pool.get("size")) for pool in _configured(settings)]
+    pools = configured or default_address_pools()
     tried = 0
     for base, size in pools:
         network = _network(base)

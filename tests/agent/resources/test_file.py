@@ -169,6 +169,17 @@ def test_a_long_difference_is_cut() -> None:
     assert len(text.splitlines()) == files.DIFF_LINES + 1
 
 
+def test_a_huge_file_is_replaced_and_kept_without_being_read_whole(
+    etc: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "READ_LIMIT", 1000)
+    monkeypatch.setattr(files, "_CHUNK", 64)
+    etc.write(PATH, "x" * 1001)
+    found = converge(etc, RESOURCE, {"path": PATH, "content": "small", "backup": True})
+    assert found[0]["before"] == "more than 0 MiB"
+    assert [path.read_text() for path in (etc.folder / "etc").glob("*.bak")] == ["x" * 1001]
+
+
 def test_left_over_temporary_files_are_no_obstacle(etc: FakeHost) -> None:
     etc.write("/etc/.app.conf.fleet-new", "half of someth")
     converge(etc, RESOURCE, {"path": PATH, "content": "whole"})

@@ -157,6 +157,21 @@ def test_a_handler_restarts_whatever_the_state(host: FakeHost) -> None:
     assert RESOURCE.rereads({"name": "docker"})
 
 
+@pytest.mark.parametrize(
+    ("fields", "verb"),
+    [
+        ({"CanReload": "yes"}, "reload"),
+        ({}, "restart"),
+        ({"CanReload": "yes", "ActiveState": "inactive"}, "restart"),
+    ],
+)
+def test_a_handler_reloads_where_the_unit_runs_and_can(host: FakeHost, fields: Any, verb: str) -> None:
+    unit(host, **fields)
+    args = {"name": "docker", "restart": True, "reload": True}
+    RESOURCE.apply(host, args, differences(host, RESOURCE, args), Silent())
+    assert host.argvs() == [f"systemctl {verb} -- docker.service"]
+
+
 def test_a_broken_start_shows_the_services_own_last_words(host: FakeHost) -> None:
     systemd = unit(host, ActiveState="inactive", Result="exit-code")
 

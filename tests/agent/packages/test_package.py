@@ -1,0 +1,375 @@
+"""The package resource: what differs, what is refused, and the exact commands of a change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.agent.facts import packages as package_facts
+from fleet.agent.package_manager import Request, Transaction, dnf, dpkg_version, refusals
+from fleet.agent.package_manager.apt import Apt
+from fleet.agent.process import Result
+from fleet.agent.resources import load
+from fleet.agent.resources.base import StepCancelled, StepFailed
+
+OK = Result(0)
+
+
+def stanza(name: str, version: str, status: str = "install ok installed") -> str:
+    return f"Package: {name}\nStatus: {status}\nArchitecture: amd64\nVersion: {version}\n\n"
+
+
+def policy(name: str, *versions: str) -> Result:
+    lines = [f"{name}:", "  Installed: (none)", f"  Candidate: {versions[0] if versions else '(none)'}"]
+    lines.append("  Version table:")
+    for version in versions:
+        lines += [f"     {version} 500", "        500 http://x/debian bookworm/main amd64 Packages"]
+    return Result(0, "\n".join(lines) + "\n")
+
+
+def differences(host: Any, **args: Any) -> list[dict[str, Any]]:
+    package = load("package")
+    return package.diff(package.read(host, args), args)
+
+
+def apply(host: Any, report: Any, **args: Any) -> Any:
+    package = load("package")
+    return package.apply(host, args, package.diff(package.read(host, args), args), report)
+
+
+def test_what_differs(host: Any) -> None:
+    host.write(
+        "/var/lib/dpkg/status",
+        stanza("runc", "1.1")
+        + stanza("dkms", "3.0", "install ok half-configured")
+        + stanza("old", "1", "deinstall ok config-files")
+        + stanza("held", "2", "hold ok installed"),
+    )
+    names = [{"name": name} for name in ("runc", "dkms", "old", "new")]
+    assert differences(host, names=names, state="present") == [
+        {"path": "dkms", "before": "3.0, half-configured", "after": "installed"},
+        {"path": "old", "before": None, "after": "installed"},
+        {"path": "new", "before": None, "after": "installed"},
+    ]
+    assert differences(host, names=[{"name": "runc", "version": "1.2"}], state="present") == [
+        {"path": "runc", "before": "1.1", "after": "1.2"}
+    ]
+    assert differences(host, names=[{"name": "runc"}, {"name": "held"}], state="present", hold=True) == [
+        {"path": "runc hold", "before": False, "after": True}
+    ]
+    assert differences(host, names=[{"name": "old"}, {"name": "new"}], state="absent") == []
+    assert differences(host, names=[{"name": "dkms"}], state="absent") == [
+        {"path": "dkms", "before": "3.0, half-configured", "after": None}
+    ]
+
+
+def test_a_no_op_runs_no_command(host: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("runc", "1.1"))
+    assert differences(host, names=[{"name": "runc", "version": "1.1"}], state="present", hold=False) == []
+    assert host.ran == []
+
+
+def test_installing_an_exact_version(host: Any, report: Any) -> None:
+    def install(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("runc", "1.1"))
+        return Result(0, "Unpacking runc (1.1) ...\nSetting up runc (1.1) ...\n")
+
+    host.on("apt-cache", "policy", answer=policy("runc", "1.2", "1.1"))
+    host.on(
+        "apt-get", "-s", answer=Result(0, "Inst runc (1.1 Debian [amd64])\nConf runc (1.1 Debian [amd64])\n")
+    )
+    host.on("apt-get", "-y", answer=install)
+    host.on("dpkg", "--set-selections", answer=OK)
+    apply(host, report, names=[{"name": "runc", "version": "1.1"}], state="present", hold=True)
+    assert host.ran[2] == [
+        "apt-get",
+        "-y",
+        "-o",
+        "Dpkg::Use-Pty=0",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+        "-o",
+        "Dpkg::Options::=--force-confdef",
+        "-o",
+        "Dpkg::Options::=--force-confold",
+        "--no-install-recommends",
+        "install",
+        "--",
+        "runc=1.1",
+    ]
+    assert host.environments[2] == {
+        "DEBIAN_FRONTEND": "noninteractive",
+        "NEEDRESTART_MODE": "l",
+        "NEEDRESTART_SUSPEND": "1",
+        "UCF_FORCE_CONFFOLD": "1",
+        "APT_LISTCHANGES_FRONTEND": "none",
+    }
+    assert host.options[2]["interrupt"] == "sigint_leader"
+    assert host.ran[3] == ["dpkg", "--set-selections"]
+    assert host.options[3]["stdin"] == "runc hold\n"
+    assert "installing runc (1 of 1 packages)" in report.lines
+    assert Path(host.state_dir, "holds").read_text() == "runc\n"
+
+
+def test_a_version_nobody_offers_is_refused_after_one_refresh(host: Any, report: Any) -> None:
+    host.on("apt-cache", "policy", answer=policy("runc", "1.2", "1.1"))
+    host.on("apt-get", "update", answer=OK)
+    with pytest.raises(StepFailed, match=r"runc in version 9 \(offered: 1\.2, 1\.1\)"):
+        apply(host, report, names=[{"name": "runc", "version": "9"}], state="present")
+    assert [argv[:2] for argv in host.ran] == [
+        ["apt-cache", "policy"],
+        ["apt-get", "update"],
+        ["apt-cache", "policy"],
+    ]
+
+
+def test_a_broken_source_list_stops_before_any_installation(host: Any, report: Any) -> None:
+    said = "E: Conflicting values set for option Signed-By regarding source http://x/ /: a.gpg != b.gpg\n"
+    host.on("apt-cache", "policy", answer=Result(100, "", said))
+    with pytest.raises(StepFailed, match="two source lists") as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    assert "remove all but one" in (caught.value.remedy or "")
+    assert len(host.ran) == 1
+
+
+@pytest.mark.parametrize(
+    ("simulated", "words", "remedy"),
+    [
+        ("Remv docker-ce [24.0]\nInst runc (1.1 D [amd64])\n", "remove docker-ce 24.0", "[docker-ce]"),
+        (
+            "Inst libc6 [2.36] (2.37 D [amd64])\nInst runc (1.1 D [amd64])\n",
+            "upgrade libc6 from 2.36 to 2.37",
+            "[libc6]",
+        ),
+        ("Inst libc6 [2.36] (2.35 D [amd64])\n", "downgrade libc6 from 2.36 to 2.35", "[libc6]"),
+        ("Inst runc [1.2] (1.1 D [amd64])\n", "downgrade runc from 1.2 to 1.1", "allow_downgrade"),
+    ],
+)
+def test_a_transaction_that_does_more_is_refused(
+    host: Any, report: Any, simulated: str, words: str, remedy: str
+) -> None:
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, simulated))
+    with pytest.raises(StepFailed, match=f"refused: .*{words}") as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    assert remedy in (caught.value.remedy or "")
+    assert not any(argv[:2] == ["apt-get", "-y"] for argv in host.ran)
+
+
+def test_what_is_allowed_is_not_refused() -> None:
+    transaction = Transaction(
+        [("runc", "1.2", "1.1"), ("libnvidia-cfg1:amd64", "550", "580"), ("new", None, "1")],
+        [("nvidia-driver-550", "550")],
+    )
+    request = Request(
+        {"runc": "1.1"}, allow_downgrade=True, also_allowed=("libnvidia-*", "nvidia-driver-550")
+    )
+    assert refusals(transaction, request, dpkg_version.compare) == []
+
+
+def test_removing_takes_nothing_else_along() -> None:
+    request = Request({"libjq1": None}, remove=True)
+    transaction = Transaction([], [("libjq1", "1.6"), ("jq", "1.6")])
+    assert refusals(transaction, request, dpkg_version.compare) == [("jq", "remove jq 1.6")]
+
+
+def test_a_hold_of_somebody_else_is_respected(host: Any, report: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("runc", "1.0", "hold ok installed"))
+    with pytest.raises(StepFailed, match="on hold, and fleet did not set that hold") as caught:
+        apply(host, report, names=[{"name": "runc", "version": "1.1"}], state="present", hold=True)
+    assert "apt-mark unhold runc" in (caught.value.remedy or "")
+    assert host.ran == []
+
+
+def test_a_hold_of_fleet_is_changed_and_kept(host: Any, report: Any) -> None:
+    def install(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("runc", "1.1", "hold ok installed"))
+        return OK
+
+    host.write("/state/holds", "runc\n")
+    host.write("/var/lib/dpkg/status", stanza("runc", "1.0", "hold ok installed"))
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, "Inst runc [1.0] (1.1 D [amd64])\n"))
+    host.on("apt-get", "-y", answer=install)
+    apply(host, report, names=[{"name": "runc", "version": "1.1"}], state="present", hold=True)
+    assert "--allow-change-held-packages" in host.ran[-1]
+
+
+def test_freeing_forgets_the_hold(host: Any, report: Any) -> None:
+    host.write("/state/holds", "jq\nrunc\n")
+    host.write("/var/lib/dpkg/status", stanza("runc", "1.0", "hold ok installed"))
+    host.on("dpkg", "--set-selections", answer=OK)
+    apply(host, report, names=[{"name": "runc"}], state="present", hold=False)
+    assert host.options[-1]["stdin"] == "runc install\n"
+    assert Path(host.state_dir, "holds").read_text() == "jq\n"
+
+
+def test_an_interrupted_installation_is_finished_first(host: Any, report: Any) -> None:
+    def configure(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("dkms", "3.0"))
+        return OK
+
+    host.write("/var/lib/dpkg/status", stanza("dkms", "3.0", "install ok half-configured"))
+    host.on("dpkg", "--force-confdef", "--force-confold", "--configure", "-a", answer=configure)
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, "Inst runc (1.1 D [amd64])\n"))
+    host.on("apt-get", "-y", answer=OK)
+    apply(host, report, names=[{"name": "runc"}], state="present")
+    assert [argv[0] for argv in host.ran] == ["dpkg", "apt-cache", "apt-get", "apt-get"]
+    assert any("was interrupted (dkms)" in text for text in report.texts)
+
+
+def test_a_stranger_that_stays_broken_stops_the_step(host: Any, report: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("nvidia-dkms", "580", "install ok half-configured"))
+    host.on("dpkg", answer=Result(1, "", "dkms: build failed"))
+    with pytest.raises(StepFailed, match="does not get these packages configured: nvidia-dkms"):
+        apply(host, report, names=[{"name": "runc"}], state="present")
+
+
+def test_after_a_bad_end_dpkg_is_put_in_order(host: Any, report: Any) -> None:
+    def breaks(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("runc", "1.1", "install ok unpacked"))
+        return Result(100, "", "E: Sub-process /usr/bin/dpkg returned an error code (1)\n")
+
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, "Inst runc (1.1 D [amd64])\n"))
+    host.on("apt-get", "-y", answer=breaks)
+    host.on("dpkg", answer=OK)
+    with pytest.raises(StepFailed, match="Sub-process /usr/bin/dpkg") as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    assert host.ran[-1][-2:] == ["--configure", "-a"]
+    assert host.options[-1]["cancellable"] is False
+    assert caught.value.exit_code == 100
+
+
+def test_a_cancelled_installation_is_cancelled_not_failed(host: Any, report: Any) -> None:
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, "Inst runc (1.1 D [amd64])\n"))
+    host.on("apt-get", "-y", answer=Result(0, cancelled=True))
+    with pytest.raises(StepCancelled):
+        apply(host, report, names=[{"name": "runc"}], state="present")
+
+
+def test_files_gone_from_the_server_are_answered_by_fresh_lists_once(host: Any, report: Any) -> None:
+    answers = [Result(100, "", "E: Failed to fetch http://x/runc_1.1.deb  404  Not Found [IP: 1]\n"), OK]
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, "Inst runc (1.1 D [amd64])\n"))
+    host.on("apt-get", "-y", answer=lambda argv: answers.pop(0))
+    host.on("apt-get", "update", answer=OK)
+    apply(host, report, names=[{"name": "runc"}], state="present")
+    assert [argv[1] for argv in host.ran] == ["policy", "-s", "-y", "update", "-s", "-y"]
+
+
+class Clock:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+HOLDER = {"pid": 2448, "command": "unattended-upgrade", "file": "/var/lib/dpkg/lock-frontend"}
+
+
+def test_waiting_for_the_lock_ends_by_naming_the_holder(host: Any, report: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(package_facts, "lock_holder", lambda host: HOLDER)
+    clock = Clock()
+    with pytest.raises(StepFailed, match=r"held by unattended-upgrade \(pid 2448\) after 60 s") as caught:
+        Apt(host, sleep=clock.sleep, clock=clock).wait_for_lock(60, report)
+    assert "ps -fp 2448" in (caught.value.remedy or "")
+    assert report.lines[0].startswith("waiting for unattended-upgrade (pid 2448)")
+    assert len(report.lines) == 4  # every 15 s, not every look
+
+
+def test_waiting_for_the_lock_ends_when_it_is_free(host: Any, report: Any, monkeypatch: Any) -> None:
+    clock = Clock()
+    monkeypatch.setattr(package_facts, "lock_holder", lambda host: HOLDER if clock.now < 3 else None)
+    Apt(host, sleep=clock.sleep, clock=clock).wait_for_lock(60, report)
+    assert clock.now == 3
+
+
+def test_a_mirror_in_the_middle_of_a_change_is_tried_again(host: Any, report: Any) -> None:
+    clock = Clock()
+    said = "Err:4 http://x  Packages\n  File has unexpected size (1 != 2). Mirror sync in progress?\n"
+    answers = [Result(0, said), Result(0, "Reading package lists...\n")]
+    host.on("apt-get", "update", answer=lambda argv: answers.pop(0))
+    Apt(host, sleep=clock.sleep, clock=clock).refresh([], report)
+    assert len(host.ran) == 2
+    host.on("apt-get", "update", answer=Result(0, said))
+    with pytest.raises(StepFailed, match="being changed"):
+        Apt(host, sleep=clock.sleep, clock=clock).refresh([], report)
+
+
+def test_provides_an_engine() -> None:
+    package = load("package")
+    provided = package.provides({"names": [{"name": "docker.io", "version": "26"}], "state": "present"})
+    assert provided.engine
+    assert provided.contains("packages", "docker.io")
+    assert provided.contains("units", "docker.service")
+    assert not package.provides({"names": [{"name": "docker.io"}], "state": "absent"})
+
+
+# --- dnf
+
+
+def test_dnf_reads_rpm_and_the_version_locks(host: Any) -> None:
+    os.unlink(host.path("/usr/bin/apt-get"))
+    os.unlink(host.path("/var/lib/dpkg/status"))
+    host.write("/usr/bin/dnf", "").chmod(0o755)
+    host.write("/etc/dnf/plugins/versionlock.list", "# x\ndocker-ce-3:26.1.4-1.el9.*\n")
+    said = "docker-ce\t3\t26.1.4-1.el9\npackage nosuch is not installed\njq\t0\t1.6-15.el9\n"
+    host.on("rpm", "-q", answer=Result(1, said))
+    names = [{"name": "docker-ce", "version": "3:26.1.4-1.el9"}, {"name": "nosuch"}, {"name": "jq"}]
+    assert differences(host, names=names, state="present", hold=True) == [
+        {"path": "nosuch", "before": None, "after": "installed"},
+        {"path": "nosuch hold", "before": False, "after": True},
+        {"path": "jq hold", "before": False, "after": True},
+    ]
+    assert len(host.ran) == 1
+
+
+TABLE = """\
+Dependencies resolved.
+================================================================================
+ Package          Architecture  Version              Repository        Size
+================================================================================
+Installing:
+ docker-ce        x86_64        3:26.1.4-1.el9       docker-ce-stable  27 M
+     replacing  podman-docker.noarch 4:4.9-1.el9
+Installing dependencies:
+ containerd.io    x86_64        1.6.33-3.1.el9       docker-ce-stable  34 M
+Upgrading:
+ selinux-policy   noarch        38.1.35-2.el9        baseos            44 k
+Removing:
+ runc             x86_64        4:1.1.12-2.el9       @appstream        12 M
+
+Transaction Summary
+================================================================================
+Install  2 Packages
+"""
+
+
+def test_a_dnf_transaction_is_judged_like_any_other(host: Any, report: Any) -> None:
+    transaction = dnf.parse_transaction(TABLE)
+    manager = dnf.Dnf(host)
+    reasons = refusals(transaction, Request({"docker-ce": None}), manager.compare)
+    assert [name for name, _ in reasons] == ["runc", "selinux-policy"]
+
+
+def test_dnf_commands(host: Any) -> None:
+    manager = dnf.Dnf(host)
+    assert manager.command(Request({"docker-ce": "26.1.4-1.el9", "jq": None})) == [
+        "--setopt=install_weak_deps=False",
+        "install",
+        "docker-ce-26.1.4-1.el9",
+        "jq",
+    ]
+    assert manager.command(Request({"jq": None}, remove=True))[-3:] == ["--noautoremove", "remove", "jq"]

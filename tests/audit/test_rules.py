@@ -1,0 +1,252 @@
+"""Every rule fires on its known-bad sample, stays silent on a healthy host, and cannot go missing."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.audit.facts import why_absent
+from fleet.audit.findings import Severity
+from fleet.audit.leave import reasons_against
+from fleet.audit.rule import Rule
+from fleet.audit.rules import evaluate, rules
+
+HEALTHY: dict[str, Any] = json.loads((Path(__file__).parent / "healthy.json").read_text())
+
+# Deleting a rule, or renaming one, must be a decision seen here. True: the rule is a gate.
+EXPECTED = {
+    "preflight.os": True,
+    "preflight.python": True,
+    "preflight.clock": True,
+    "preflight.disk": True,
+    "preflight.package_manager": True,
+    "preflight.package_sources": False,
+    "preflight.packages_interrupted": False,
+    "preflight.package_lock": False,
+    "preflight.foreign_engine": True,
+    "preflight.snap_docker": False,
+    "preflight.podman_docker": False,
+    "preflight.daemon_json": False,
+    "preflight.address_pools": False,
+    "preflight.address_pools_chosen": True,
+    "preflight.address_pools_full": False,
+    "preflight.kubelet": True,
+    "preflight.slurmd": True,
+}
+RULES = rules("preflight")
+
+
+def changed(changes: dict[str, Any]) -> dict[str, Any]:
+    facts = copy.deepcopy(HEALTHY)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place = facts
+        for name in parents:
+            place = place[name]
+        place[last] = value
+    return facts
+
+
+def found(changes: dict[str, Any], wanted: dict[str, Any] | None = None) -> list[str]:
+    return [finding.id for finding in evaluate("preflight", changed(changes), wanted or {})]
+
+
+def test_exactly_these_rules_are_there() -> None:
+    assert {rule.id: rule.gate for rule in RULES} == EXPECTED
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_fires_on_its_known_bad_sample_and_not_on_a_healthy_host(rule: Rule) -> None:
+    fired = rule.evaluate(changed(dict(rule.known_bad.facts)), rule.known_bad.wanted)
+    assert [finding.id for finding in fired] == [rule.id]
+    assert fired[0].severity is rule.severity
+    assert all((fired[0].what, fired[0].limit_source, fired[0].remedy))
+    assert rule.evaluate(HEALTHY, {"now_unix": 1_800_000_010.0, "ssh_client": "172.28.0.1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [(rule, path) for rule in RULES if rule.gate for path in rule.reads],
+    ids=lambda value: value.id if isinstance(value, Rule) else value,
+)
+def test_a_gate_does_not_pass_what_it_does_not_know(rule: Rule, path: str) -> None:
+    (finding,) = rule.evaluate(changed({path: None, f"{path}_reason": "permission"}), {})
+    assert finding.observed is None
+    assert finding.severity is Severity.ERROR
+    assert "reading it was not permitted" in finding.what
+
+
+def test_every_gate_says_what_it_reads() -> None:
+    assert all(rule.reads for rule in RULES if rule.gate)
+
+
+def test_a_missing_parent_is_explained_too() -> None:
+    assert (
+        why_absent({"clock": None, "clock_reason": "not_collected"}, "clock.unix") == "it was not collected"
+    )
+
+
+@pytest.mark.parametrize(
+    ("os_id", "version", "fine"),
+    [
+        ("debian", "11", True),
+        ("debian", "13", True),
+        ("debian", "10", False),
+        ("debian", "14", False),
+        ("ubuntu", "22.04", True),
+        ("ubuntu", "26.04", True),
+        ("ubuntu", "20.04", False),
+        ("rocky", "9.4", False),
+        ("arch", "2026", False),
+    ],
+)
+def test_supported_releases(os_id: str, version: str, fine: bool) -> None:
+    assert ("preflight.os" not in found({"os.id": os_id, "os.version_id": version})) is fine
+
+
+def test_a_planned_distribution_is_named_as_such() -> None:
+    (finding,) = evaluate("preflight", changed({"os.id": "rocky", "os.version_id": "9.4"}), {})
+    assert "planned" in finding.what
+    assert "Debian 11 to 13" in finding.remedy
+
+
+@pytest.mark.parametrize(("behind", "fires"), [(299.0, False), (301.0, True), (-301.0, True)])
+def test_five_minutes_of_clock(behind: float, fires: bool) -> None:
+    assert ("preflight.clock" in found({}, {"now_unix": 1_800_000_000.0 + behind})) is fires
+
+
+class TestDisk:
+    def test_counts_where_the_wanted_data_root_lies(self) -> None:
+        disks = [
+            {"mount": "/", "free_bytes": 5_400_000_000, "free_inodes": 1_000_000},
+            {"mount": "/mnt/data", "free_bytes": 870_000_000_000, "free_inodes": 1_000_000},
+        ]
+        small = {"disks": disks, "paths.engine_root.free_bytes": 5_400_000_000}
+        assert found(small, {"free_bytes": 20_000_000_000}) == ["preflight.disk"]
+        elsewhere = {"free_bytes": 20_000_000_000, "settings": {"data-root": "/mnt/data/docker"}}
+        assert found(small, elsewhere) == []
+        assert found(small, {**elsewhere, "settings": {"data-root": "/mnt/database"}}) == ["preflight.disk"]
+
+    def test_an_image_that_is_there_needs_no_room(self) -> None:
+        digest = f"sha256:{'a' * 64}"
+        full = {
+            "paths.engine_root.free_bytes": 0,
+            "engine.images": [{"digests": [f"pytorch@{digest}", digest]}],
+        }
+        assert found(full, {"image_digest": digest}) == []
+
+    def test_inodes_run_out_too(self) -> None:
+        disks = [{"mount": "/", "free_bytes": 300_000_000_000, "free_inodes": 500}]
+        assert found({"disks": disks}) == ["preflight.disk"]
+
+
+class TestEngine:
+    def test_the_distributions_engine_is_foreign_to_dockers(self) -> None:
+        assert found({}, {"source": "docker"}) == ["preflight.foreign_engine"]
+        assert found({}, {"source": "distribution"}) == []
+
+    def test_containerd_alone_is_no_engine(self) -> None:
+        assert found({"packages.installed": {"containerd.io": "1.7.24-1"}}) == []
+
+    def test_the_remedy_keeps_what_is_there(self) -> None:
+        facts = changed({"packages.installed": {"docker-ce": "5:27.5.1"}})
+        (finding,) = evaluate("preflight", facts, {"source": "distribution"})
+        assert "docker_engine_source: docker" in finding.remedy
+
+
+BARE = {"engine.networks": [], "network.addresses": [], "engine.daemon_json": {"parsed": None}}
+LAB = [
+    {"destination": "0.0.0.0/0", "device": "eth0", "gateway": "172.28.0.1"},
+    {"destination": "172.28.0.0/16", "device": "eth0", "gateway": None},
+]
+
+
+def route(destination: str) -> dict[str, Any]:
+    return {"destination": destination, "device": "eno1", "gateway": None}
+
+
+class TestAddressPools:
+    def test_a_host_inside_dockers_default_range_is_fine(self) -> None:
+        assert found({**BARE, "network.routes": LAB}, {"ssh_client": "172.28.0.1"}) == []
+
+    def test_the_first_subnet_docker_takes_is_what_counts(self) -> None:
+        routes = [route("172.17.0.0/16")]
+        assert found({**BARE, "network.routes": routes}, {"ssh_client": "172.17.5.5"}) == []
+        assert found({**BARE, "network.routes": routes}, {"ssh_client": "172.18.5.5"}) == [
+            "preflight.address_pools_chosen"
+        ]
+
+    def test_with_its_bridge_in_place_nothing_new_is_taken(self) -> None:
+        assert found({}, {"ssh_client": "172.17.5.5"}) == []
+
+    def test_all_pools_taken_leaves_no_bridge(self) -> None:
+        routes = [route("172.16.0.0/12"), route("192.168.0.0/16")]
+        assert found({**BARE, "network.routes": routes}) == ["preflight.address_pools_chosen"]
+
+    def test_pools_wanted_over_a_route(self) -> None:
+        settings = {"default-address-pools": [{"base": "10.0.0.0/8", "size": 24}]}
+        facts = changed({**BARE, "network.routes": [route("10.20.0.0/16")]})
+        (finding,) = evaluate("preflight", facts, {"settings": settings})
+        assert finding.id == "preflight.address_pools"
+        assert "10.0.0.0/8" in finding.what
+        assert "10.20.0.0/16 by eno1" in finding.what
+        assert "default-address-pools" in finding.remedy
+
+    def test_pools_already_in_daemon_json_count(self) -> None:
+        parsed = {"bip": "10.20.0.1/24"}
+        facts = {**BARE, "engine.daemon_json": {"parsed": parsed}, "network.routes": [route("10.20.0.0/16")]}
+        assert found(facts) == ["preflight.address_pools"]
+
+    def test_what_is_wanted_replaces_what_is_there(self) -> None:
+        facts = {
+            **BARE,
+            "engine.daemon_json": {"parsed": {"bip": "10.20.0.1/24"}},
+            "network.routes": [route("10.20.0.0/16")],
+        }
+        assert found(facts, {"settings": {"bip": "100.66.0.1/24"}}) == []
+
+    def test_the_ssh_path_may_lie_behind_the_default_route(self) -> None:
+        facts = {**BARE, "network.routes": LAB}
+        assert found(facts, {"settings": {"bip": "10.9.0.1/16"}, "ssh_client": "10.9.3.4"}) == [
+            "preflight.address_pools"
+        ]
+
+    def test_dockers_own_routes_are_no_conflict(self) -> None:
+        routes = [{"destination": "10.9.0.0/24", "device": "br-0123456789ab", "gateway": None}]
+        assert found({"network.routes": routes}, {"settings": {"bip": "10.9.0.1/24"}}) == []
+
+    def test_odd_addresses_are_no_crash(self) -> None:
+        facts = {**BARE, "network.routes": [route("nonsense"), route("fe80::/64")]}
+        assert found(facts, {"settings": {"default-address-pools": "y"}, "ssh_client": "::1"}) == []
+
+
+class TestLeave:
+    def test_nobody_uses_a_healthy_host(self) -> None:
+        assert reasons_against(HEALTHY) == []
+
+    def test_fleets_own_and_stopped_containers_do_not_count(self) -> None:
+        containers = [
+            {"name": "ours", "state": "running", "labels": {"fleet.config_hash": "x"}},
+            {"name": "old", "state": "exited", "labels": {}},
+        ]
+        assert reasons_against(changed({"engine.containers": containers})) == []
+
+    def test_an_engine_that_does_not_answer_counts_as_used(self) -> None:
+        (reason,) = reasons_against(changed({"engine.containers": None}))
+        assert "not known" in reason
+
+    def test_an_engine_nobody_could_ask_about_counts_as_used(self) -> None:
+        assert reasons_against(changed({"engine": None}))
+
+    def test_many_containers_are_counted(self) -> None:
+        containers = [{"name": f"job-{number}", "state": "running", "labels": {}} for number in range(8)]
+        (reason,) = reasons_against(changed({"engine.containers": containers}))
+        assert reason == ("8 containers of others are running (job-0, job-1, job-2, job-3, job-4 and 3 more)")
+
+    def test_all_other_users(self) -> None:
+        busy = {"kubelet.active": True, "slurmd.active": True, "gpu_operator.active": True}
+        assert len(reasons_against(changed({**busy, "desktop_sessions": [{"user": "anna"}]}))) == 4
