@@ -154,14 +154,14 @@ class Segment:
         """The result of a step that an earlier worker began, where it can be told without doing it again."""
         name = step["id"]
         begun = name in self._work.intents
-        if begun:
-            self._await_orphans(step)
         resource = self._load(step["resource"])
         if step["resource"] == "reboot" and begun:
             return self._after_reboot(name)
         earlier = (self._work.results.get(name) or {}).get("status")
         broken_off = earlier in (INTERRUPTED, CANCELLED) and name in self._work.attempted
         if not (begun or broken_off) or resource.may_repeat(step["args"]):
+            if begun:
+                self._await_orphans(step)
             return None
         if begun and name in self._work.handled:
             return {"status": CHANGED, "reason": _EARLIER}
