@@ -139,8 +139,8 @@ class RunRequests:
             try:
                 answer["unit"] = self._launch(run, segment, digest, answer["attempt"], secrets)
             except RequestError:
-                if history.last_seq == 0:
-                    self._lease.release(run)  # this run has touched nothing here
+                if history.last_seq == 0 and self._lease.release(run):
+                    close_run(self._paths, run, "not begun")  # it has touched nothing here
                 raise
         after = params.get("after_seq")
         earlier = work.lasting_seqs() if work is not None else frozenset()

@@ -73,6 +73,7 @@ def test_a_worker_killed_before_its_begin_is_an_error_and_can_be_started_again(h
     assert "before it began" in response["error"]["message"]
     assert host.applied() == []
     assert host.lease() is None, "a run that has touched nothing holds nothing"
+    assert host.session().hello["open_runs"] == []
     session.request("start", plan=plan(step("a")), secrets={})
     assert session.records_to_end()[-1]["status"] == "done"
 
