@@ -71,6 +71,7 @@ def _start(argv: list[str], account: Optional[Account], stdin: Optional[str]) ->
             cwd=account.home if account is not None and os.path.isdir(account.home) else "/",
             env=environment(None, account),
             start_new_session=True,
+            umask=0o022,
             **identity,
         )
     finally:

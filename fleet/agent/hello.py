@@ -87,7 +87,8 @@ def make_hello(paths: Paths, machine: Machine, missing: list[str], *, bundle_on_
     from fleet.agent.runs import open_runs
 
     lease = Lease(paths)
-    held = lease.read()
+    readable = os.access(paths.state, os.R_OK | os.X_OK)  # not to a session that is not root
+    held = lease.read() if readable else None
     return {
         "type": "hello",
         "protocol": PROTOCOL,
@@ -103,7 +104,7 @@ def make_hello(paths: Paths, machine: Machine, missing: list[str], *, bundle_on_
         "clock_unix": time.time(),
         "host_key_fingerprints": host_key_fingerprints("/etc/ssh"),
         "lease": None if held is None else dict(held, live=lease.worker_alive()),
-        "open_runs": open_runs(paths) if os.access(paths.state, os.R_OK | os.X_OK) else [],
+        "open_runs": open_runs(paths) if readable else [],
         "bundle_on_disk": bundle_on_disk,
         "systemd": machine.systemd(),
         "simulated": os.path.exists(SIMULATED_MARKER),

@@ -29,7 +29,7 @@ class StepReporter:
         self._clock = clock
         self._lock = threading.RLock()
         self._gathered = ""
-        self._since = 0.0
+        self._written = clock() - _GATHER_S
         self._room = OUTPUT_LIMIT
         self._dropped = 0
         self._progress_left = PROGRESS_LIMIT
@@ -50,7 +50,7 @@ class StepReporter:
     def tick(self) -> None:
         """Called now and then from another thread: what was gathered is not kept waiting for more."""
         with self._lock:
-            if self._gathered and self._clock() - self._since >= _GATHER_S:
+            if self._gathered and self._clock() - self._written >= _GATHER_S:
                 self._write_gathered()
 
     def finish(self) -> None:
@@ -73,14 +73,13 @@ class StepReporter:
         self._dropped += len(text) - len(kept)
         if not kept:
             return
-        if not self._gathered:
-            self._since = self._clock()
         self._gathered += kept
-        if len(self._gathered) >= _GATHER or self._clock() - self._since >= _GATHER_S:
+        if len(self._gathered) >= _GATHER or self._clock() - self._written >= _GATHER_S:
             self._write_gathered()
 
     def _write_gathered(self) -> None:
         text, self._gathered = self._gathered, ""
+        self._written = self._clock()
         if text:
             self._append("output", text)
 

@@ -136,7 +136,12 @@ class RunRequests:
             save_plan(self._paths, plan)
             reopen_run(self._paths, run)
             answer["attempt"] = history.attempt + 1
-            answer["unit"] = self._launch(run, segment, digest, answer["attempt"], secrets)
+            try:
+                answer["unit"] = self._launch(run, segment, digest, answer["attempt"], secrets)
+            except RequestError:
+                if history.last_seq == 0 and self._lease.release(run):
+                    close_run(self._paths, run, "not begun")  # it has touched nothing here
+                raise
         after = params.get("after_seq")
         earlier = work.lasting_seqs() if work is not None else frozenset()
         self._follow(run, after if isinstance(after, int) else 0, boundary, earlier)
@@ -265,7 +270,7 @@ class RunRequests:
     def finish(self, params: Json) -> Json:
         """The controller says that this host's part of the run is over."""
         run = _run(params)
-        if self._alive(run):
+        if not self._left(run):
             return {"released": False}
         released = self._lease.release(run)
         close_run(self._paths, run, "finished")
@@ -289,6 +294,16 @@ class RunRequests:
         except BadPlan:
             plan = None
         return {"records": _newest(records), "plan": plan, "live": self._alive(run)}
+
+    def _left(self, run: str) -> bool:
+        """Whether no worker of the run lives; one that has written its end is given the time to leave."""
+        ends = time.monotonic() + WORKER_WAIT_S
+        while self._alive(run):
+            current = History.load(self._paths.journal(run)).current
+            if current is None or current.status is None or time.monotonic() > ends:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _alive(self, run: str) -> bool:
         held = self._lease.read()

@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import time
 
+from fleet.agent import orphans
 from fleet.agent.check import reboot_required
 from fleet.agent.conditions import Outcome, evaluate
 from fleet.agent.history import Work, outcome_of
 from fleet.agent.machine import valid_boot_id
+from fleet.agent.plans import DEADLINE_S
 from fleet.agent.protocol import (
     CANCELLED,
     CHANGED,
@@ -158,6 +160,8 @@ class Segment:
         earlier = (self._work.results.get(name) or {}).get("status")
         broken_off = earlier in (INTERRUPTED, CANCELLED) and name in self._work.attempted
         if not (begun or broken_off) or resource.may_repeat(step["args"]):
+            if begun:
+                self._await_orphans(step)
             return None
         if begun and name in self._work.handled:
             return {"status": CHANGED, "reason": _EARLIER}
@@ -167,6 +171,27 @@ class Segment:
             "remedy": "look at the host: if it took effect, or did not begin, say so with creates, unless or "
             "repeatable: true in the task, then unlock the host and run again",
         }
+
+    def _await_orphans(self, step: Step) -> None:
+        """Let a command end that the killed worker left running: the step must not run twice at once."""
+        folder = self._host.output_dir
+        if folder is None:
+            return None
+        ends = time.monotonic() + float(step.get("deadline_s") or DEADLINE_S)
+        told = False
+        while True:
+            left = orphans.running(folder)
+            if not left:
+                return orphans.forget(folder)
+            if self._host.cancelled() or self.stopping or time.monotonic() > ends:
+                raise StepFailed(
+                    "process %d, started by an earlier worker for this step, still runs" % left[0],
+                    "wait for it, or end it on the host, then resume the run",
+                )
+            if not told and self.reporter is not None:
+                self.reporter.progress("waiting for process %d, left by a killed worker" % left[0])
+                told = True
+            time.sleep(0.1)
 
     def _after_reboot(self, name: str) -> Optional[Json]:
         """Changed when this is another boot than the one the reboot was asked in; None to ask again."""

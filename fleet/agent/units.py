@@ -43,6 +43,12 @@ def unit_command(command: list[str], unit: str, folder: str, environment: dict[s
     return words + command
 
 
+def unit_ended(shown: str) -> bool:
+    """Whether ``systemctl show`` says that a unit has run; one whose start job still waits has not."""
+    properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    return properties.get("ActiveState") in ("inactive", "failed") and properties.get("Job", "") in ("", "0")
+
+
 class Started:
     """A worker that was started: in ``unit``, or as the process ``pid``; the other is None."""
 
@@ -56,9 +62,10 @@ class Started:
             return not os.path.exists("/proc/%d" % self.pid)
         import subprocess
 
-        command = ["systemctl", "is-active", "--quiet", str(self.unit)]
-        # 3: inactive or failed. Anything else (activating is 3 too, before its job runs) is asked again.
-        return subprocess.run(command, stdin=subprocess.DEVNULL, timeout=30, check=False).returncode == 3
+        command = ["systemctl", "show", "--property=ActiveState", "--property=Job", "--", str(self.unit)]
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        said = subprocess.run(command, timeout=30, check=False, **options).stdout  # type: ignore[call-overload]
+        return unit_ended(said.decode("utf-8", "replace"))
 
 
 def start_worker(machine: Machine, run: str, attempt: int, folder: str, log: str) -> Started:

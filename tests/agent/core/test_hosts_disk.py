@@ -16,7 +16,7 @@ from fleet.agent.bundle import BadBundle, Bundles
 from fleet.agent.paths import Paths, write_durably
 from fleet.agent.pending import Pending
 from fleet.agent.runs import close_run, open_runs, prune, reopen_run
-from fleet.agent.units import unit_command, unit_name
+from fleet.agent.units import unit_command, unit_ended, unit_name
 from tests.agent.core.harness import PYTHON, FakeHost, Session, plan, step
 
 ROOT = Path(__file__).parents[3]
@@ -173,6 +173,21 @@ def test_the_unit_leaves_the_workers_children_alone_and_carries_no_secret() -> N
     assert "--setenv=FLEET_STATE_DIR=/elsewhere" in command
     assert "hunter2" not in " ".join(command)
     assert command[-4:] == ["--run", "r", "--attempt", "2"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "ended"),
+    [
+        ("ActiveState=active\nJob=0\n", False),
+        ("ActiveState=inactive\nJob=713\n", False),
+        ("ActiveState=activating\n", False),
+        ("ActiveState=inactive\nJob=0\n", True),
+        ("ActiveState=failed\n", True),
+        ("", False),
+    ],
+)
+def test_a_unit_that_has_yet_to_start_has_not_ended(shown: str, ended: bool) -> None:
+    assert unit_ended(shown) is ended
 
 
 def test_fingerprints_are_those_of_ssh_keygen(tmp_path: Path) -> None:

@@ -82,6 +82,15 @@ def test_a_flipped_bit_cuts_the_journal_there(
     assert without_crc(read_journal(str(path))) == written[:before]
 
 
+def test_what_was_cut_off_does_not_come_back_behind_a_new_record_of_the_same_length(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    write(path, [("result", "aaa"), ("result", "bbb"), ("result", "ccc")])
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"bbb", b"bXb"))
+    write(path, [("result", "ddd")])
+    assert [record["value"] for record in read_journal(str(path))] == ["aaa", "ddd"]
+
+
 def test_a_record_moved_or_dropped_is_noticed_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     written = write(path, [("intent", 1), ("result", 2), ("intent", 3)])

@@ -54,6 +54,22 @@ def test_finish_ends_the_hosts_part_of_the_run(host: FakeHost) -> None:
     assert host.lease() is None
 
 
+def test_finish_right_after_an_end_waits_for_the_worker_to_leave(host: FakeHost) -> None:
+    session = host.session()
+    session.request("start", plan=plan(step("a"), last=False), secrets={})
+    session.records_to_end()
+    assert session.request("finish", run="run-1") == {"released": True}
+
+
+def test_finish_leaves_a_working_worker_alone(host: FakeHost) -> None:
+    session = host.session()
+    session.request("start", plan=plan(step("w", "wait")), secrets={})
+    session.records_until(lambda record: record["kind"] == "output")
+    assert session.request("finish", run="run-1") == {"released": False}
+    assert session.request("unlock", run="run-1") == {"released": False}
+    assert host.lease() is not None
+
+
 def test_check_writes_nothing_and_scrubs_its_answer(host: FakeHost) -> None:
     session = host.session()
     host.set("a", "hunter2hunter2")

@@ -72,6 +72,8 @@ def test_a_worker_killed_before_its_begin_is_an_error_and_can_be_started_again(h
     assert response["error"]["kind"] == "failed"
     assert "before it began" in response["error"]["message"]
     assert host.applied() == []
+    assert host.lease() is None, "a run that has touched nothing holds nothing"
+    assert host.session().hello["open_runs"] == []
     session.request("start", plan=plan(step("a")), secrets={})
     assert session.records_to_end()[-1]["status"] == "done"
 
@@ -86,6 +88,26 @@ def test_a_convergent_step_killed_in_its_apply_takes_effect_once(
     assert "restart" in Pending(host.paths), "whatever happens now, the handler will run"
     assert results(host.play(wanted)) == {"a": "changed", "b": "changed", "c": "changed"}
     assert host.applied() == ["a", "b", "c"]
+
+
+def test_a_command_outlives_its_killed_worker_and_is_not_run_twice_at_once(host: FakeHost) -> None:
+    go, log = host.world / "go", host.world / "log"
+    script = f"echo begin >> {log}; echo running; until [ -e {go} ]; do sleep 0.01; done; echo end >> {log}"
+    wanted = plan(step("s", "shell", argv=["sh", "-c", script]))
+    session = host.session()
+    session.request("start", plan=wanted, secrets={})
+    session.records_until(lambda record: record["kind"] == "output")
+    held = host.lease()
+    assert held is not None
+    os.kill(held["pid"], signal.SIGKILL)
+    assert session.records_to_end()[-1]["status"] == "lost"
+    session.request("start", plan=wanted, secrets={})
+    waiting = session.records_until(lambda record: record["kind"] == "progress")[-1]
+    assert "left by a killed worker" in waiting["text"]
+    assert host.get("log") == "begin\n"
+    host.set("go")
+    assert session.records_to_end()[-1]["status"] == "done"
+    assert host.get("log") == "begin\nend\nbegin\nend\n"
 
 
 def test_a_command_interrupted_in_its_apply_is_not_repeated(host: FakeHost) -> None:
