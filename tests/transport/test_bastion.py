@@ -107,7 +107,10 @@ def test_many_hosts_waiting_for_a_dead_bastion_get_one_answer(sshd, connector, s
         assert list(pool.map(fail, range(8))) == [f"gpu{number}" for number in range(8)]
 
 
-def test_a_bastion_that_cuts_every_handshake_is_not_tried_over_and_over(sshd, connector, settings_for):
+def test_a_bastion_that_cuts_every_handshake_is_not_tried_over_and_over(
+    sshd, connector, settings_for, monkeypatch
+):
+    monkeypatch.setattr("fleet.transport.handshakes.random.uniform", lambda low, high: 0.0)
     with socket.create_server(("127.0.0.1", 0)) as rude, ThreadPoolExecutor(1) as pool:
         stop = threading.Event()
         rude.settimeout(0.2)
