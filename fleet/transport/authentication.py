@@ -138,10 +138,8 @@ class Login:
                 key = by_blob[blob]
             offered.add(key.asbytes())
             yield str(file), key
-        if self._endpoint.identities_only:
-            return
         for key in held:
-            if key.asbytes() not in offered:
+            if not self._endpoint.identities_only and key.asbytes() not in offered:
                 yield f"agent key {printable(key.comment, 60) or key.get_name()}", key
         if not self._endpoint.key_files:
             for file in self._identities.default_keys():
@@ -149,7 +147,7 @@ class Login:
                 if isinstance(key, str):
                     if _public_blob(file) not in by_blob:
                         self._notes.append(key)
-                elif key.asbytes() not in by_blob:
+                elif self._endpoint.identities_only or key.asbytes() not in by_blob:
                     yield str(file), key
 
     def _try_keys(self, transport: paramiko.Transport, agent: _Agent | None) -> bool:

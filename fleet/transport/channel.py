@@ -23,6 +23,20 @@ CHUNK = 65536
 PIECE = 32 * 1024
 
 
+def can_write(descriptor: int, seconds: float = 0) -> bool:
+    """Whether ``descriptor`` takes bytes within ``seconds``. poll, since select fails above 1,023."""
+    return _poll({descriptor: select.POLLOUT}, seconds) != []
+
+
+def _poll(wanted: dict[int, int], seconds: float) -> list[int]:
+    """The descriptors that are ready, or at their end; none of those that are closed here."""
+    poll = select.poll()
+    for descriptor, events in wanted.items():
+        if descriptor >= 0:
+            poll.register(descriptor, events)
+    return [descriptor for descriptor, event in poll.poll(seconds * 1000) if not event & select.POLLNVAL]
+
+
 class ChannelClosed(Exception):
     """Nothing more can be written: the other end is gone."""
 
@@ -180,7 +194,7 @@ class LocalChannel:
         """See :class:`Channel`. An abort is seen within a quarter of a second."""
         deadline = Deadline(seconds)
         while self._open and not self._aborted.is_set():
-            ready, _, _ = select.select(list(self._open), [], [], deadline.left(0.25))
+            ready = _poll(dict.fromkeys(self._open, select.POLLIN), deadline.left(0.25))
             parts = {descriptor: os.read(descriptor, CHUNK) for descriptor in ready}
             self._open -= {descriptor for descriptor, data in parts.items() if not data}
             out = parts.get(self._output.fileno(), b"")
@@ -211,12 +225,12 @@ class LocalChannel:
 
     def can_send(self, size: int, seconds: float = 0) -> bool:
         """See :class:`Channel`; a pipe that polls writable takes at least a page."""
-        return bool(not self._input.closed and select.select([], [self._input], [], seconds)[1])
+        del size
+        return not self._input.closed and can_write(self._input.fileno(), seconds)
 
     def heard_at(self) -> float:
         """See :class:`Channel`."""
-        unread = [descriptor for descriptor in self._open if not self._output.closed]
-        if unread and select.select(unread, [], [], 0)[0]:
+        if _poll(dict.fromkeys(self._open, select.POLLIN), 0):
             return time.monotonic()
         return self._heard_at
 
@@ -241,6 +255,7 @@ class LocalChannel:
         except subprocess.TimeoutExpired:
             self.abort()
             self._process.wait(5)
+        self._aborted.set()
         self._open = set()
         self._output.close()
         self._errors.close()

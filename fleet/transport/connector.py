@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fleet.core.connection import ConnectionSettings
@@ -49,6 +50,7 @@ class Connector:
     ) -> None:
         home = home or Path.home()
         environ = os.environ if environ is None else environ
+        _allow_many_descriptors()
         self._scrubber = scrubber
         self._watch = watch or Watch()
         self._bundle = bundle
@@ -158,6 +160,15 @@ class Connector:
         endpoints = (settings.endpoint, *settings.jumps)
         found = [*(endpoint.password for endpoint in endpoints), settings.become.password]
         self._scrubber.add(*(secret for secret in found if secret is not None))
+
+
+def _allow_many_descriptors() -> None:
+    """Let this process open as many files as the system permits: the usual 1,024 is one host each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS refuses its own "unlimited"; the limit then stays, and is met with a clear OSError.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _stopping() -> ConnectionLost:

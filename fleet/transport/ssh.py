@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import select
 import socket
 import threading
 from collections.abc import Callable
@@ -24,7 +23,7 @@ import paramiko
 from fleet.core.connection import ConnectionSettings, Deadlines, Endpoint
 from fleet.core.errors import ConnectFailed, HostUnreachable
 from fleet.transport.authentication import Identities, KeyFiles, Login
-from fleet.transport.channel import SshChannel
+from fleet.transport.channel import SshChannel, can_write
 from fleet.transport.clock import Deadline
 from fleet.transport.handshakes import HandshakeCut, Handshakes, retry_cut
 from fleet.transport.host_key import HostKeyPolicyCheck
@@ -63,9 +62,7 @@ class Link:
         """Whether a small write would not wait."""
         stream = self._stream
         if isinstance(stream, socket.socket):
-            with contextlib.suppress(OSError, ValueError):
-                return bool(select.select([], [stream], [], 0)[1])
-            return False
+            return can_write(stream.fileno())
         return stream.out_window_size > 1024
 
     def abort(self) -> None:
@@ -217,7 +214,9 @@ class SshConnector:
                 bastion.link = self._retry(lambda: self._open_hop(jumps[:-1], jumps[-1], settings))
             except HostUnreachable as error:
                 bastion.failures += 1
-                bastion.failure = type(error)(f"bastion {jumps[-1].shown}: {error.what}", remedy=error.remedy)
+                # A cut handshake was tried again already; its targets must not do so once more each.
+                kind = ConnectFailed if isinstance(error, HandshakeCut) else type(error)
+                bastion.failure = kind(f"bastion {jumps[-1].shown}: {error.what}", remedy=error.remedy)
                 raise bastion.failure from error
             return bastion.link
 

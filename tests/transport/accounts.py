@@ -46,4 +46,5 @@ def account(*, shell: str = "/bin/sh", sudo: str | None = None) -> Iterator[Acco
         yield made
     finally:
         rule.unlink(missing_ok=True)
-        subprocess.run(["userdel", made.name], check=False)
+        # -f: the connection may be closed only after this, by the test's fixtures.
+        subprocess.run(["userdel", "-f", made.name], check=True, capture_output=True)

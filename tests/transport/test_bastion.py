@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from fleet.core.errors import ConnectFailed, ConnectionLost, HostKeyUnknown
+from fleet.transport.handshakes import ATTEMPTS
 from tests.transport.conftest import QUICK, endpoint_of, until
 from tests.transport.sshd import free_port
 
@@ -101,6 +105,32 @@ def test_many_hosts_waiting_for_a_dead_bastion_get_one_answer(sshd, connector, s
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(fail, range(8))) == [f"gpu{number}" for number in range(8)]
+
+
+def test_a_bastion_that_cuts_every_handshake_is_not_tried_over_and_over(
+    sshd, connector, settings_for, monkeypatch
+):
+    monkeypatch.setattr("fleet.transport.handshakes.random.uniform", lambda low, high: 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as rude, ThreadPoolExecutor(1) as pool:
+        stop = threading.Event()
+        rude.settimeout(0.2)
+
+        def hang_up():
+            count = 0
+            while not stop.is_set():
+                with contextlib.suppress(TimeoutError):
+                    rude.accept()[0].close()
+                    count += 1
+            return count
+
+        counting = pool.submit(hang_up)
+        gone = endpoint_of(sshd, port=rude.getsockname()[1])
+        try:
+            with pytest.raises(ConnectFailed, match="closed the connection before the SSH handshake"):
+                connector.connect(settings_for(sshd, jumps=(gone,)))
+        finally:
+            stop.set()
+        assert counting.result() == ATTEMPTS
 
 
 def relay(port):

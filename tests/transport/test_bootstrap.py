@@ -165,6 +165,40 @@ def test_an_incomplete_python_names_what_is_missing():
     )
 
 
+def test_installing_python_goes_through_sudo_and_refreshes_the_lists_once():
+    asks = (b"", b"FLEET-SUDO-{n}: ")
+    failed, done = (b"\nFLEET-INSTALLED-{n} 100\n", b"E: no candidate\n"), (b"\nFLEET-INSTALLED-{n} 0\n", b"")
+    host = ScriptedHost(
+        asks,
+        (b"FLEET-NOPYTHON-{n} ubuntu debian\n", b""),
+        asks,
+        failed,
+        asks,
+        done,
+        asks,
+        (b"x" * 3_000_000, b""),
+        done,
+        asks,
+        (READY % 1, b""),
+    )
+    commands = []
+    host.open, opened = lambda command: commands.append(command) or opened(command), host.open
+    start(host, install=True)
+    assert host.written == [PASSWORD.encode() + b"\n"] * 5
+    assert [shlex.split(command)[-1] for command in commands[1:4]] == [
+        "apt-get install -y python3",
+        "apt-get update",
+        "apt-get install -y python3",
+    ]
+
+
+def test_an_installation_that_fails_is_told_with_its_last_words():
+    failed = (b"\nFLEET-INSTALLED-{n} 100\n", b"E: Could not get lock /var/lib/dpkg/lock-frontend\n")
+    host = ScriptedHost((b"FLEET-NOPYTHON-{n} debian\n", b""), failed, failed, failed)
+    with pytest.raises(PythonMissing, match="Could not get lock"):
+        start(host, become=False, install=True)
+
+
 def test_every_distribution_we_support_has_a_command():
     for word in ("debian", "ubuntu", "rhel"):
         assert python_install.install_command([word])

@@ -109,6 +109,15 @@ def test_default_keys_are_tried_when_none_is_configured(sshd, connector, setting
     assert connector.connect(settings_for(sshd, endpoint={"key_files": ()})).request("echo", {}) == {}
 
 
+def test_identities_only_without_a_key_means_the_default_keys(
+    sshd, make_connector, settings_for, home, agent
+):
+    (home / ".ssh" / "id_ed25519").write_bytes(sshd.key.read_bytes())
+    agent(sshd.key)
+    settings = settings_for(sshd, endpoint={"key_files": (), "identities_only": True})
+    assert make_connector(environ=agent.environ).connect(settings).request("echo", {}) == {}
+
+
 def test_nothing_to_offer(sshd, connector, settings_for):
     with pytest.raises(AuthenticationFailed, match="nothing to offer"):
         connector.connect(settings_for(sshd, endpoint={"key_files": ()}))

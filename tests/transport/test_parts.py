@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import resource
+import socket
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +20,7 @@ from fleet.core.connection import Endpoint
 from fleet.core.errors import ConnectFailed, ConnectionLost, HostUnreachable, ProtocolError
 from fleet.core.secret import Scrubber
 from fleet.transport import AgentConnection, Bundle
+from fleet.transport.channel import can_write
 from fleet.transport.clock import Deadline
 from fleet.transport.handshakes import ATTEMPTS, HandshakeCut, Handshakes, retry_cut
 from fleet.transport.sockets import expand
@@ -132,6 +136,26 @@ def test_only_cut_handshakes_are_tried_again():
 def test_proxy_command_words():
     endpoint = Endpoint("10.0.0.1; rm -rf /", 2222, "bob")
     assert expand("nc %h %p # %r 100%% %x", endpoint) == "nc '10.0.0.1; rm -rf /' 2222 # bob 100% %x"
+
+
+def test_descriptors_above_a_thousand_are_asked_too():
+    """select() would fail on them, and the beats of every connection after the 1,000th would stop."""
+    ours, theirs = socket.socketpair()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    high = fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 1500)
+    with ours, theirs, socket.socket(fileno=high) as stream:
+        assert can_write(stream.fileno())
+        stream.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            send_for_ever(stream)
+        assert not can_write(stream.fileno())
+    assert not can_write(high)
+    assert not can_write(-1)
+
+
+def send_for_ever(stream):
+    while True:
+        stream.send(b"x" * 65536)
 
 
 # text
