@@ -6,6 +6,7 @@ task in this same segment. :mod:`fleet.playbook.compile` makes steps of it.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,22 +52,21 @@ class Draft:
         self.units: list[Unit] = []
         self.end = 0  # place in the work of the play where the next segment starts
         self._options = options
-        self._low = {
-            **fact_variables(facts),
-            **play.defaults,
-            "inventory_hostname": host,
-            **variables,
-            **play.vars,
-        }
+        known = fact_variables(facts)
+        # Looked up from left to right. The inventory's variables stay a mapping of their own: a value there is
+        # built, and a secret fetched, only when it is used.
+        self._low = (play.vars, variables, {"inventory_hostname": host}, play.defaults, known)
         self._high: dict[str, Any] = {**state.set_facts, **state.registered}
-        self._top = {**options.extra_vars, "facts": self._low["facts"], "omit": OMIT}
+        self._top = {**options.extra_vars, "facts": known["facts"], "omit": OMIT}
         self._unknown = set(state.unknown)
         self._open: dict[str, list[str]] = {}  # registered in this segment -> as many ids as it has steps
 
     # --- variables ------------------------------------------------------------------------------
 
-    def _variables(self, task: Task, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return {**self._low, **task.vars, **self._high, **(more or {}), **self._top}
+    def _variables(self, task: Task, more: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        high = dict(self._high)  # as it is now: a later task may set what this one must not see
+        layers: tuple[Mapping[str, Any], ...] = (self._top, more or {}, high, task.vars, *self._low)
+        return ChainMap(*layers)  # type: ignore[arg-type]  # it is never written to
 
     def _reached(self, value: Any, variables: Mapping[str, Any]) -> set[str]:
         return reached(value_names(value), variables)
