@@ -365,9 +365,39 @@ class TestSegments:
             "4.service.service",
         ]
 
-    def test_reboot_required_is_asked_of_the_host(self, play: Compile) -> None:
-        (step,) = only(play("    - {command: id, when: reboot_required}\n")).plan["steps"]
-        assert step["when"] == {"reboot_required": True}
+    def test_reboot_required_is_asked_of_the_host_once_something_was_done(self, play: Compile) -> None:
+        segment = only(
+            play("    - {apt: {name: linux-image-amd64}}\n    - {command: id, when: reboot_required}\n")
+        )
+        assert segment.plan["steps"][1]["when"] == {"reboot_required": True}
+
+    @pytest.mark.parametrize(("required", "steps"), [(True, ["1.command.command"]), (False, [])])
+    def test_before_that_the_facts_say_it(self, play: Compile, required: bool, steps: list[str]) -> None:
+        facts = {**FACTS, "reboot_required": {"required": required}}
+        assert ids(only(play("    - {command: id, when: reboot_required}\n"), facts)) == steps
+
+    def test_a_reboot_that_is_not_required_needs_no_leave(self, play: Compile) -> None:
+        facts = copy.deepcopy(FACTS)
+        facts["engine"]["containers"] = [{"name": "train-17", "state": "running", "labels": {}}]
+        compiler = play("    - command: one\n    - {reboot: , when: reboot_required}\n    - command: two\n")
+        assert ids(compiler.segment(facts, {})) == ["1.command.command"]
+        after = compiler.segment(facts, {})
+        assert ids(after) == ["3.command.command"]
+        assert after.controller_results[0].kind == "skipped"
+
+    @pytest.mark.parametrize(
+        "task",
+        ["debug: {msg: it changed}", "fail: {msg: it changed}", "set_fact: {a: 1}", "docker_engine: {}"],
+    )
+    @pytest.mark.parametrize("condition", ["r is changed", "reboot_required"])
+    def test_what_is_decided_here_waits_for_its_condition(
+        self, play: Compile, task: str, condition: str
+    ) -> None:
+        compiler = play(f"    - {{command: one, register: r}}\n    - {task}\n      when: {condition}\n")
+        assert not compiler.segment(FACTS, {}).last
+        compiler.feed([result("1.command.command", "ok")])
+        (said,) = only(compiler).controller_results
+        assert (said.kind, said.text) == ("skipped", f"when: {condition}")
 
     def test_registered_again_the_later_task_counts(self, play: Compile) -> None:
         segment = only(
