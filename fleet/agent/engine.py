@@ -90,6 +90,10 @@ class Engine:
         """What the engine knows of a local image; None when it is not there."""
         return self._object_or_none("/images/%s/json" % reference)
 
+    def images(self) -> List[Json]:
+        answer = self.get("/images/json")
+        return [item for item in answer if isinstance(item, dict)] if isinstance(answer, list) else []
+
     def has_image(self, reference: str) -> bool:
         return self.image(reference) is not None
 

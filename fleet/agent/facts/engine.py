@@ -38,6 +38,7 @@ _FROM_ENGINE = (
     "cdi",
     "containers",
     "networks",
+    "images",
 )
 
 
@@ -138,6 +139,11 @@ def network(listed: Json) -> Json:
     return {"name": listed.get("Name"), "subnets": subnets}
 
 
+def images(listed: List[Json]) -> List[str]:
+    """Every ``name@sha256:…`` the engine holds, sorted: what a pinned image is recognised by."""
+    return sorted({digest for image in listed for digest in image.get("RepoDigests") or []})
+
+
 def is_podman(host: Host, version: Json) -> bool:
     """Whether "docker" is podman in disguise (the podman-docker package)."""
     names = [part.get("Name", "") for part in version.get("Components") or [] if isinstance(part, dict)]
@@ -170,6 +176,7 @@ def collect(host: Host) -> Json:
         part.update(from_answers(version, engine.info()))
         part["containers"] = _containers(engine)
         part["networks"] = [network(item) for item in engine.networks()]
+        part["images"] = images(engine.images())
         part["responding"] = True
     except EngineError as error:
         reason = "error"

@@ -50,8 +50,7 @@ def engine_root(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 
 def _has_image(facts: Facts, digest: str) -> bool:
-    images = fact(facts, "engine.images") or []
-    return any(digest in (image.get("digests") or []) for image in images if isinstance(image, Mapping))
+    return any(str(image).endswith(f"@{digest}") for image in fact(facts, "engine.images") or [])
 
 
 def _place(facts: Facts, wanted: Wanted) -> Mapping[str, Any]:

@@ -337,6 +337,15 @@ def test_podman_in_disguise_is_seen_in_its_wrapper(host: Any) -> None:
     assert engine.is_podman(host, {"Components": [{"Name": "Podman Engine"}]})
 
 
+def test_images_are_known_by_their_digests() -> None:
+    listed = [
+        {"RepoDigests": ["b@sha256:2", "a@sha256:1"]},
+        {"RepoDigests": None},
+        {"RepoDigests": ["a@sha256:1"]},
+    ]
+    assert engine.images(listed) == ["a@sha256:1", "b@sha256:2"]
+
+
 # --- packages
 
 
