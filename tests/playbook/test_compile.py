@@ -230,6 +230,10 @@ class TestConditionsAndLoops:
         segment = only(play("    - {command: 'echo {{ item }}', loop: '{{ nothing }}', when: false}\n"))
         assert ids(segment) == []
 
+    def test_a_result_nobody_registered_is_named(self, play: Compile) -> None:
+        with pytest.raises(InputError, match=r"site.yaml:3:\d+: .*'r' is undefined"):
+            play("    - {command: id, when: r is changed}\n").segment(FACTS, {})
+
     def test_a_loop_over_text_is_an_error(self, play: Compile) -> None:
         with pytest.raises(InputError, match=r"site.yaml:3:\d+: loop must give a list, not text"):
             play("    - {command: 'echo {{ item }}', loop: '{{ words }}'}\n", {"words": "a b"}).segment(
