@@ -7,9 +7,7 @@ from pyinfra.operations import apt, files, server, systemd
 apt.packages(packages=["docker.io", "iptables", "ca-certificates"])
 files.directory(path="/etc/docker", mode="755")
 files.put(src=StringIO('{"log-driver": "json-file"}\n'), dest="/etc/docker/daemon.json", mode="644")
-files.put(
-    src=StringIO("blacklist nouveau\noptions nouveau modeset=0\n"), dest="/etc/modprobe.d/nouveau.conf"
-)
+files.put(src=StringIO("blacklist nouveau\noptions nouveau modeset=0\n"), dest="/etc/modprobe.d/nouveau.conf")
 systemd.service(service="docker", running=True, enabled=True)
 server.user(user="dev", uid=1000, shell="/bin/bash")
 files.directory(path="/data", user="dev")

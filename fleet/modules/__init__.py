@@ -108,4 +108,5 @@ def load(name: str) -> Module:
         free_form=getattr(code, "FREE_FORM", None),
         ends_segment=getattr(code, "ENDS_SEGMENT", False),
         any_arguments=getattr(code, "ANY_ARGUMENTS", False),
+        decides=getattr(code, "DECIDES", not hasattr(code, "steps")),
     )

@@ -172,7 +172,10 @@ def no_check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
 
 @dataclass(frozen=True)
 class Module:
-    """A module, loaded. ``free_form`` is the argument a plain string is (command, shell)."""
+    """A module, loaded. ``free_form`` is the argument a plain string is (command, shell).
+
+    ``decides``: it acts or judges on the controller, so its conditions must be decided there, too.
+    """
 
     name: str
     arguments: Mapping[str, Argument]
@@ -183,6 +186,7 @@ class Module:
     free_form: str | None = None
     ends_segment: bool = False
     any_arguments: bool = False
+    decides: bool = False
 
 
 def given(args: Json, names: Sequence[str]) -> Json:

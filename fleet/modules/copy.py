@@ -11,6 +11,7 @@ from fleet.modules.base import OWNERSHIP, Answers, Argument, ArgumentProblem, Co
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
+LARGEST_FILE = 8_000_000  # a plan is one line of the protocol, which has a limit
 DESTINATION = {
     "dest": Argument("path", required=True, aliases=("path",), description="the file on the host"),
     "backup": Argument("boolean", default=False, description="keep the old file beside the new one"),
@@ -56,6 +57,10 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     if args["content"] is not None:
         return file_steps(args, {"content": _as_text(args["content"])}, answers, context)
     data = context.read_file(args["src"])
+    if len(data) > LARGEST_FILE:
+        size, limit = len(data) / 1e6, LARGEST_FILE / 1e6
+        message = f"src is {size:.1f} MB, and a file in a plan has at most {limit:.0f}; make a package of it"
+        raise ArgumentProblem(message, "src")
     try:
         contents: Json = {"content": data.decode("utf-8")}
     except UnicodeDecodeError:

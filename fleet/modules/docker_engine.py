@@ -35,6 +35,7 @@ from fleet.modules.package import installed_version, package_step, pin_refused
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
+DECIDES = True
 DAEMON_JSON = "/etc/docker/daemon.json"
 ARGUMENTS = {
     "source": Argument(

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from fleet.modules.base import IMAGE_DEADLINE_S, Answers, Argument, ArgumentProblem, Context, Facts, Json
+from fleet.modules.base import (
+    IMAGE_DEADLINE_S,
+    Answers,
+    Argument,
+    ArgumentProblem,
+    Context,
+    ControllerResult,
+    Facts,
+    Json,
+)
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
@@ -35,6 +44,14 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     if (args.get("username") is None) != (args.get("password") is None):
         problems.append(ArgumentProblem("username and password go together"))
     return problems
+
+
+def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
+    """A ``message`` where nothing pins the image."""
+    if args["state"] == "absent" or args["digest"] is not None:
+        return []
+    text = f"{args['reference']} has no digest: hosts may get different images when the tag is moved"
+    return [context.result("message", text)]
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:

@@ -88,8 +88,15 @@ class HostCompiler:
     def queries(self, facts: Facts) -> list[Json]:
         """What the modules of the next segment must know of the host. Raises InputError."""
         around = self._surroundings(facts, None, None)
-        draft = self._drafted(facts)
-        return [query for unit in draft.units if unit.skipped is None for query in around.queries(unit)]
+        asked: list[Json] = []
+        for unit in self._drafted(facts).units:
+            if unit.skipped is not None:
+                continue
+            questions = around.queries(unit)
+            asked += questions
+            if not questions and around.stops(unit):
+                break  # a host that preflight refuses is asked nothing more
+        return asked
 
     def segment(
         self, facts: Facts, answers: Answers, *, now_unix: float | None = None, ssh_client: str | None = None

@@ -6,10 +6,12 @@ task in this same segment. :mod:`fleet.playbook.compile` makes steps of it.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet.audit.facts import fact
 from fleet.core.errors import InputError, Problem
 from fleet.core.template import Templar
 from fleet.modules import load
@@ -51,22 +53,28 @@ class Draft:
         self.units: list[Unit] = []
         self.end = 0  # place in the work of the play where the next segment starts
         self._options = options
-        self._low = {
-            **fact_variables(facts),
-            **play.defaults,
-            "inventory_hostname": host,
-            **variables,
-            **play.vars,
-        }
+        known = fact_variables(facts)
+        self._reboot_required = fact(facts, "reboot_required.required")
+        # Looked up from left to right. The inventory's variables stay a mapping of their own: a value there is
+        # built, and a secret fetched, only when it is used.
+        self._low = (play.vars, variables, {"inventory_hostname": host}, play.defaults, known)
         self._high: dict[str, Any] = {**state.set_facts, **state.registered}
-        self._top = {**options.extra_vars, "facts": self._low["facts"], "omit": OMIT}
+        self._top = {**options.extra_vars, "facts": known["facts"], "omit": OMIT}
         self._unknown = set(state.unknown)
         self._open: dict[str, list[str]] = {}  # registered in this segment -> as many ids as it has steps
 
     # --- variables ------------------------------------------------------------------------------
 
-    def _variables(self, task: Task, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return {**self._low, **task.vars, **self._high, **(more or {}), **self._top}
+    def _variables(self, task: Task, more: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        high = dict(self._high)  # as it is now: a later task may set what this one must not see
+        fresh = {REBOOT_REQUIRED: self._reboot_required} if self._facts_are_fresh() else {}
+        layers: tuple[Mapping[str, Any], ...] = (self._top, more or {}, high, task.vars, *self._low, fresh)
+        return ChainMap(*layers)  # type: ignore[arg-type]  # it is never written to
+
+    def _facts_are_fresh(self) -> bool:
+        """Whether no step comes before the next task: then the host would say what the facts say."""
+        known = self._reboot_required is not None
+        return known and all(unit.skipped is not None or unit.module.decides for unit in self.units)
 
     def _reached(self, value: Any, variables: Mapping[str, Any]) -> set[str]:
         return reached(value_names(value), variables)
@@ -74,10 +82,11 @@ class Draft:
     # --- what has to wait -----------------------------------------------------------------------
 
     def must_wait(self, task: Task) -> bool:
-        """Whether the task needs a result of this segment on the controller."""
-        if not self._open:
-            return False
+        """Whether the task needs on the controller what only the steps before it will tell."""
         variables = self._variables(task)
+        decides = load(task.module).decides
+        if not self._open and not decides:
+            return False
         templar = Templar(variables, tests=registered.TESTS)
         early = [each for each in task.when if not _uses_loop(task, self._names(each, variables))]
         if self._first_false(early, templar, variables) is not None:
@@ -85,11 +94,8 @@ class Draft:
         raw = [_templates(task), task.loop.over if task.loop else None]
         if self._reached(raw, variables) & self._open.keys():
             return True
-        return any(
-            self._names(each, variables) & self._open.keys()
-            and agent_condition(each.text, self._open) is None
-            for each in task.when
-        )
+        on_host = [each for each in task.when if self._on_host(each, variables)]
+        return any(decides or agent_condition(each.text, self._open) is None for each in on_host)
 
     def _names(self, expression: Expression, variables: Mapping[str, Any]) -> set[str]:
         return reached(expression_names(expression.text), variables)

@@ -145,6 +145,10 @@ def _check_names(handlers: list[Task], reader: Reader) -> None:
             reader.problem(handler.position, f'there are two handlers "{handler.name}"')
         else:
             seen.add(handler.name)
+        if handler.register is not None:
+            reader.problem(
+                handler.position, "a handler cannot register: nothing comes after it that could ask"
+            )
         if handler.loop is not None:
             reader.problem(
                 handler.position, "a handler cannot loop; write one handler per item, with listen:"

@@ -57,7 +57,7 @@ def value_names(value: Any) -> frozenset[str]:
     if isinstance(value, Secret):
         text = value.reveal() if type(value).__name__ == "SecretTemplate" else ""
         return template_names(text) if is_template(text) else frozenset()
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # other mappings (hostvars) are lazy and hold the variables of other hosts
         return frozenset().union(*map(value_names, value.values()))
     if isinstance(value, (list, tuple)):
         return frozenset().union(*map(value_names, value))

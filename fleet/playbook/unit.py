@@ -55,7 +55,7 @@ def render_arguments(task: Task, templar: Templar) -> Json:
         argument = module.arguments.get(name)
         kind = argument.type if argument is not None else "any"
         value = _render(raw, kind, templar, task.place(name))
-        if value != OMIT:
+        if not _omitted(value):
             values[name] = value
     values, _ = canonical_names(values, module.arguments)
     if module.any_arguments:
@@ -70,6 +70,11 @@ def render_arguments(task: Task, templar: Templar) -> Json:
         if problems:
             raise InputError([Problem(task.place(each.argument), each.message) for each in problems])
     return args
+
+
+def _omitted(value: Any) -> bool:
+    """Whether this is ``omit``; a template that also names a secret makes a secret of it."""
+    return (value.reveal() if isinstance(value, Secret) else value) == OMIT
 
 
 def _render(raw: Any, kind: str, templar: Templar, position: Position) -> Any:
@@ -137,6 +142,15 @@ class Surroundings:
         except ArgumentProblem as problem:
             raise at(unit.task, problem) from None
         return [{**query, "id": f"{unit.prefix}.{query['id']}"} for query in asked]
+
+    def stops(self, unit: Unit) -> bool:
+        """Whether the unit ends this host's play, as far as that is known without answers."""
+        try:
+            return any(
+                each.stops for each in unit.module.results(unit.args, self.facts, {}, self.context(unit))
+            )
+        except ArgumentProblem as problem:
+            raise at(unit.task, problem) from None
 
     def make(self, unit: Unit, answers: Answers) -> list[ControllerResult]:
         """Let the module make the unit's steps; returns what it says on the controller."""

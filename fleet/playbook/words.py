@@ -28,6 +28,7 @@ REFUSED = {
     "failed_when": "write exit_codes: in command:, or assert: on the registered result",
     "force_handlers": "notifications that were not handled are kept on the host for the next run",
     "ignore_unreachable": "an unreachable host costs that host only",
+    "import_playbook": "write the plays in one file",
     "local_action": "a task runs on its host",
     "module_defaults": "write the arguments in each task",
     "no_log": "mark the value as a secret (!secret, !vault) where it is loaded; it is then never shown",

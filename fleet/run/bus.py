@@ -70,4 +70,3 @@ class EventBus:
                 subscriber.close()
         except BaseException as failure:  # handed to the thread that closes the bus
             self._failure = failure
-

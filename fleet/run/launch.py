@@ -94,7 +94,9 @@ def _left_over(row: RunRow, store: Store) -> list[str]:
 def _load(request: RunRequest, around: Surroundings) -> tuple[Inventory, Playbook]:
     inventory = load_inventory(request.inventory, options=around.load)
     values = SecretSource(around.load.vault_password, lambda file: Path(file).resolve().parent)
-    return inventory, load_playbook(request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node))
+    return inventory, load_playbook(
+        request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node)
+    )
 
 
 def _chosen(inventory: Inventory, playbook: Playbook, request: RunRequest) -> list[str]:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from fleet.audit.facts import why_absent
@@ -14,6 +15,7 @@ from fleet.audit.findings import Severity
 from fleet.audit.leave import reasons_against
 from fleet.audit.rule import Rule
 from fleet.audit.rules import evaluate, rules
+from fleet.core.data import data_dir
 
 HEALTHY: dict[str, Any] = json.loads((Path(__file__).parent / "healthy.json").read_text())
 
@@ -53,6 +55,11 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 
 def found(changes: dict[str, Any], wanted: dict[str, Any] | None = None) -> list[str]:
     return [finding.id for finding in evaluate("preflight", changed(changes), wanted or {})]
+
+
+def test_the_healthy_host_is_a_valid_facts_document() -> None:
+    schema = json.loads((data_dir("schemas") / "facts.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(HEALTHY)
 
 
 def test_exactly_these_rules_are_there() -> None:
@@ -135,7 +142,7 @@ class TestDisk:
         digest = f"sha256:{'a' * 64}"
         full = {
             "paths.engine_root.free_bytes": 0,
-            "engine.images": [{"digests": [f"pytorch@{digest}", digest]}],
+            "engine.images": [{"id": "i", "tags": ["pytorch:2"], "digests": [digest], "size_bytes": 1}],
         }
         assert found(full, {"image_digest": digest}) == []
 

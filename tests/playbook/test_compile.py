@@ -123,6 +123,15 @@ class TestVariables:
         segment = only(play(text, {"b": "inventory", "c": "inventory"}, extra_vars={"f": "extra"}))
         assert segment.controller_results[-1].text == "defaults inventory play task set extra"
 
+    def test_a_variable_that_is_not_used_is_not_looked_at(self, play: Compile) -> None:
+        class Lazy(dict[str, Any]):
+            def __getitem__(self, name: str) -> Any:
+                assert name != "expensive"
+                return super().__getitem__(name)
+
+        segment = only(play("    - debug: {msg: '{{ a }}'}\n", Lazy(a="{{ b }}", b=1, expensive="secret")))
+        assert segment.controller_results[0].text == "1"
+
     def test_names_of_ansible_facts(self, play: Compile) -> None:
         text = (
             "    - debug: {msg: '{{ ansible_distribution }} {{ ansible_os_family }}"
@@ -169,6 +178,19 @@ class TestVariables:
         assert first["args"]["content"] == "welcome to gpu01\n"
         assert second["args"]["content_base64"] == "/wA="
 
+    def test_a_file_too_big_for_a_plan(self, play: Compile, tmp_path: Path) -> None:
+        (tmp_path / "blob").write_bytes(b"x" * 8_000_001)
+        with pytest.raises(InputError, match=r"site.yaml:3:\d+: src is 8.0 MB"):
+            play("    - copy: {src: blob, dest: /blob}\n").segment(FACTS, {})
+
+    def test_a_template_does_not_see_what_is_set_after_it(self, play: Compile, tmp_path: Path) -> None:
+        (tmp_path / "a.j2").write_text("{{ a }}")
+        text = (
+            "    - set_fact: {a: 1}\n    - template: {src: a.j2, dest: /one}\n"
+            "    - set_fact: {a: 2}\n    - template: {src: a.j2, dest: /two}\n"
+        )
+        assert [step["args"]["content"] for step in only(play(text)).plan["steps"]] == ["1", "2"]
+
     def test_an_error_in_a_template_names_the_template(self, play: Compile, tmp_path: Path) -> None:
         (tmp_path / "motd.j2").write_text("{{ nobody }}")
         with pytest.raises(InputError, match=r"motd\.j2:1:1: .*nobody"):
@@ -207,6 +229,10 @@ class TestConditionsAndLoops:
     def test_a_false_condition_spares_the_loop(self, play: Compile) -> None:
         segment = only(play("    - {command: 'echo {{ item }}', loop: '{{ nothing }}', when: false}\n"))
         assert ids(segment) == []
+
+    def test_a_result_nobody_registered_is_named(self, play: Compile) -> None:
+        with pytest.raises(InputError, match=r"site.yaml:3:\d+: .*'r' is undefined"):
+            play("    - {command: id, when: r is changed}\n").segment(FACTS, {})
 
     def test_a_loop_over_text_is_an_error(self, play: Compile) -> None:
         with pytest.raises(InputError, match=r"site.yaml:3:\d+: loop must give a list, not text"):
@@ -343,9 +369,39 @@ class TestSegments:
             "4.service.service",
         ]
 
-    def test_reboot_required_is_asked_of_the_host(self, play: Compile) -> None:
-        (step,) = only(play("    - {command: id, when: reboot_required}\n")).plan["steps"]
-        assert step["when"] == {"reboot_required": True}
+    def test_reboot_required_is_asked_of_the_host_once_something_was_done(self, play: Compile) -> None:
+        segment = only(
+            play("    - {apt: {name: linux-image-amd64}}\n    - {command: id, when: reboot_required}\n")
+        )
+        assert segment.plan["steps"][1]["when"] == {"reboot_required": True}
+
+    @pytest.mark.parametrize(("required", "steps"), [(True, ["1.command.command"]), (False, [])])
+    def test_before_that_the_facts_say_it(self, play: Compile, required: bool, steps: list[str]) -> None:
+        facts = {**FACTS, "reboot_required": {"required": required}}
+        assert ids(only(play("    - {command: id, when: reboot_required}\n"), facts)) == steps
+
+    def test_a_reboot_that_is_not_required_needs_no_leave(self, play: Compile) -> None:
+        facts = copy.deepcopy(FACTS)
+        facts["engine"]["containers"] = [{"name": "train-17", "state": "running", "labels": {}}]
+        compiler = play("    - command: one\n    - {reboot: , when: reboot_required}\n    - command: two\n")
+        assert ids(compiler.segment(facts, {})) == ["1.command.command"]
+        after = compiler.segment(facts, {})
+        assert ids(after) == ["3.command.command"]
+        assert after.controller_results[0].kind == "skipped"
+
+    @pytest.mark.parametrize(
+        "task",
+        ["debug: {msg: it changed}", "fail: {msg: it changed}", "set_fact: {a: 1}", "docker_engine: {}"],
+    )
+    @pytest.mark.parametrize("condition", ["r is changed", "reboot_required"])
+    def test_what_is_decided_here_waits_for_its_condition(
+        self, play: Compile, task: str, condition: str
+    ) -> None:
+        compiler = play(f"    - {{command: one, register: r}}\n    - {task}\n      when: {condition}\n")
+        assert not compiler.segment(FACTS, {}).last
+        compiler.feed([result("1.command.command", "ok")])
+        (said,) = only(compiler).controller_results
+        assert (said.kind, said.text) == ("skipped", f"when: {condition}")
 
     def test_registered_again_the_later_task_counts(self, play: Compile) -> None:
         segment = only(
@@ -520,6 +576,20 @@ class TestProvision:
         assert (blocked.kind, blocked.stops) == ("blocked", True)
         assert blocked.finding is not None
         assert blocked.finding.id == "preflight.kubelet"
+
+    def test_a_blocked_host_is_asked_nothing(self) -> None:
+        facts = {**FACTS, "os": {"id": "arch", "version_id": "2026"}}
+        (play,) = load_playbook("provision").plays
+        compiler = HostCompiler(play, "gpu01", {"docker_engine_version": "27.5.1"}, "7f3a")
+        assert compiler.queries(facts) == []
+        assert compiler.segment(facts, {}).controller_results[0].kind == "blocked"
+
+    def test_credentials_go_to_their_own_registry_only(self) -> None:
+        (play,) = load_playbook("provision").plays
+        elsewhere = {**self.WANTED, "image": "registry.example.network/pytorch:2.7"}
+        steps = only(HostCompiler(play, "gpu01", elsewhere, "7f3a")).plan["steps"]
+        assert "auth" not in steps[-1]["args"]
+        assert "auth" in only(self.compiler()).plan["steps"][-1]["args"]
 
     def test_preflight_cannot_be_left_out_by_tags(self) -> None:
         segment = only(self.compiler(tags=frozenset(("image",))), {**FACTS, "kubelet": {"active": True}})

@@ -37,8 +37,8 @@ _FROM_ENGINE = (
     "runtimes",
     "cdi",
     "containers",
-    "images",
     "networks",
+    "images",
 )
 
 

@@ -51,7 +51,7 @@ def engine_root(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 def _has_image(facts: Facts, digest: str) -> bool:
     images = fact(facts, "engine.images") or []
-    return any(digest in (image.get("digests") or []) for image in images if isinstance(image, Mapping))
+    return any(digest in (image.get("digests") or []) for image in images)
 
 
 def _place(facts: Facts, wanted: Wanted) -> Mapping[str, Any]:

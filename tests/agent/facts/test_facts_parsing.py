@@ -353,9 +353,6 @@ def test_podman_in_disguise_is_seen_in_its_wrapper(host: Any) -> None:
     assert engine.is_podman(host, {"Components": [{"Name": "Podman Engine"}]})
 
 
-# --- packages
-
-
 def test_what_wants_a_reboot(host: Any) -> None:
     assert packages.reboot_required(host) == {"required": False, "packages": []}
     host.write("/run/reboot-required", "*** System restart required ***\n")
