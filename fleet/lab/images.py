@@ -20,6 +20,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import os
 import platform
 import re
 import secrets
@@ -374,8 +375,9 @@ def _fetch_torch(target: Path) -> None:
 
 @contextlib.contextmanager
 def _work_folder() -> Iterator[Path]:
-    """A temporary directory; files in it may belong to other users of a bootstrapped tree."""
-    with tempfile.TemporaryDirectory(prefix="fleet-lab-") as folder:
+    """A temporary directory for gigabytes and device nodes: /tmp is often in memory, and mounted nodev."""
+    where = os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="fleet-lab-", dir=where) as folder:
         yield Path(folder)
 
 
