@@ -61,10 +61,8 @@ def lab_host(lab: Lab) -> Iterator[HostFactory]:
         name = fields.pop("name", None) or f"extra-{os.getpid()}-{next(_numbers)}"
         if fields.get("login", "root") != "root":
             fields.setdefault("user", "ops")
-        host = HostDefinition(name=name, address=lab.free_address(), **fields)
         made.append(name)
-        lab.add_host(host)
-        return host
+        return lab.add_host(HostDefinition(name=name, address="", **fields))
 
     yield make
     for name in made:

@@ -72,14 +72,18 @@ class Lab:
                 _remove_host(self.engine, self.place.container(name))
             self._ensure(self.place, host)
 
-    def add_host(self, host: HostDefinition) -> None:
-        """Add a host that is not in the inventory, for as long as the lab is up."""
+    def add_host(self, host: HostDefinition) -> HostDefinition:
+        """Add a host that is not in the inventory, for as long as the lab is up.
+
+        An empty ``address`` is filled in; what is returned has it.
+        """
         with self.state.locked():
-            taken = replace(self.definition, hosts=(*self.definition.hosts, host))
-            self.place.images.build([host], registry=False)
-            self.definition = taken
+            host = host if host.address else replace(host, address=self._free_address())
+            self.images.build([host], registry=False)
+            self.definition = replace(self.definition, hosts=(*self.definition.hosts, host))
             self._ensure(self.place, host)
             self._write_access()
+        return host
 
     def remove_host(self, name: str) -> None:
         """Take a host away that :meth:`add_host` added."""
@@ -91,7 +95,7 @@ class Lab:
             self.state.forget_host(name)
             self._write_access()
 
-    def free_address(self) -> str:
+    def _free_address(self) -> str:
         """An address of the outer network that no host of this lab has."""
         network = self.engine.inspect("network", self.place.network("outer")) or {}
         taken = {entry["IPv4Address"].split("/")[0] for entry in network.get("Containers", {}).values()}
