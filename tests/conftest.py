@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +43,16 @@ def lab(lab_tools: None) -> Lab:
     """The lab of ``inventories/lab.yaml``, up. It is left up: the next session starts at once."""
     found = Lab.load(INVENTORY)
     found.up()
+    _remove_orphans(found)
     return found
+
+
+def _remove_orphans(lab: Lab) -> None:
+    """Hosts that :func:`lab_host` made for a test process that is no more."""
+    for container in lab.engine.names("container", lab.name):
+        made_for_a_test = re.search(r"-(extra-(\d+)-\d+)$", container)
+        if made_for_a_test and not Path(f"/proc/{made_for_a_test.group(2)}").exists():
+            lab.remove_host(made_for_a_test.group(1))
 
 
 HostFactory = Callable[..., HostDefinition]
