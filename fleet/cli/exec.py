@@ -33,9 +33,11 @@ def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str,
     The command is an argument vector, not a shell line; it takes no lease and is not journalled.
     Exit 0 when it ended with 0 everywhere, 1 when it did not somewhere, 3 when a host was unreachable.
     """
-    from fleet.cli.playing import helped_where_a_lab_is_down, load_options
+    from fleet.cli.playing import load_options
+    from fleet.lab.presence import refuse_if_down
     from fleet.run.single import Execution, execute
 
+    refuse_if_down(inventory)
     load = load_options(
         session,
         ask_become_pass=options["ask_become_pass"],
@@ -51,8 +53,7 @@ def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str,
         forks=options["forks"],
         accept_new=options["accept_new"],
     )
-    with helped_where_a_lab_is_down(inventory):
-        results = execute(execution, load, session.scrubber, None if session.json else _say)
+    results = execute(execution, load, session.scrubber, None if session.json else _say)
     if session.json:
         session.print_json({"hosts": {name: result.as_json() for name, result in results.items()}})
     from fleet.core.errors import overall

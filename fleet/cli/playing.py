@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleet.core.errors import InputError
-
 if TYPE_CHECKING:
     from fleet.cli.options import Session
     from fleet.core.secret import Secret
@@ -25,32 +23,23 @@ if TYPE_CHECKING:
 
 def play(session: Session, request: RunRequest, load: LoadOptions) -> int:
     """Start a run and see it to its end; the exit code."""
+    from fleet.lab.presence import refuse_if_down
     from fleet.run.launch import launch
 
-    with surroundings(session, load) as around, helped_where_a_lab_is_down(request.inventory):
+    refuse_if_down(request.inventory)
+    with surroundings(session, load) as around:
         return _see_through(lambda: launch(request, around), around.control)
 
 
 def go_on(session: Session, prefix: str, load: LoadOptions) -> int:
     """Resume a run and see it to its end; the exit code."""
+    from fleet.lab.presence import refuse_if_down
     from fleet.run.launch import resume
 
     with surroundings(session, load) as around:
         row = around.store.find_run(prefix)
-        with helped_where_a_lab_is_down(row.inventory):
-            return _see_through(lambda: resume(row, around), around.control)
-
-
-@contextmanager
-def helped_where_a_lab_is_down(inventory: str) -> Iterator[None]:
-    """An inventory that cannot be read because its lab is down: say how to bring that up instead."""
-    try:
-        yield
-    except InputError:
-        from fleet.lab.presence import refuse_if_down
-
-        refuse_if_down(Path(inventory))
-        raise
+        refuse_if_down(row.inventory)
+        return _see_through(lambda: resume(row, around), around.control)
 
 
 @contextmanager
@@ -131,7 +120,7 @@ def extra_variables(given: Iterable[tuple[str, Any]]) -> Mapping[str, object]:
 
 
 def _file_variables(path: Path) -> Mapping[str, object]:
-    from fleet.core.errors import Position, Problem
+    from fleet.core.errors import InputError, Position, Problem
     from fleet.core.yaml import plain, read_yaml
 
     document = read_yaml(path)

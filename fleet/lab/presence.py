@@ -1,7 +1,7 @@
 """Is the lab an inventory describes there at all?
 
-A lab that is down has no passwords, so its inventory cannot be read. The command line asks here when
-an inventory cannot be read, or none of its hosts answers, so that the answer is the command that helps.
+Without this question, a command on a lab that is down would end in whatever fails first: a password
+file that is missing, an address where nobody answers. The answer is the command that helps.
 """
 
 from __future__ import annotations
@@ -9,16 +9,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleet.core.errors import InputError, RefusedError
-from fleet.lab.definition import load_definition
 
 
-def refuse_if_down(inventory: Path) -> None:
-    """Raise RefusedError (exit 2) where ``inventory`` describes a lab, and that lab is down.
+def refuse_if_down(inventory: str) -> None:
+    """Raise RefusedError (exit 2) where the file ``inventory`` describes a lab, and that lab is down.
 
-    Does nothing for every other inventory, one that cannot be read included.
+    Does nothing for every other inventory, one that cannot be read included; for those it costs
+    looking for one word in the file.
     """
+    path = Path(inventory)
     try:
-        definition = load_definition(inventory)
+        if b"lab_release" not in path.read_bytes():
+            return
+    except OSError:  # standard input, or no such file: for whoever loads the inventory to say
+        return
+    from fleet.lab.definition import load_definition
+
+    try:
+        definition = load_definition(path)
     except InputError:
         return
     if not (definition.state / "lab.json").is_file():

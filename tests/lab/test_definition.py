@@ -110,15 +110,16 @@ def test_a_lab_that_is_down_is_refused_with_the_command_that_brings_it_up(tmp_pa
     text = "all: {hosts: {a: {ansible_host: 172.28.0.11, lab_release: trixie}}}"
     inventory = write(tmp_path / "small.yaml", text)
     with pytest.raises(RefusedError) as caught:
-        refuse_if_down(inventory)
+        refuse_if_down(str(inventory))
     assert caught.value.exit_code is ExitCode.BAD_INPUT
     assert caught.value.remedy == f"run fleet lab up {inventory}"
 
 
 def test_an_inventory_that_describes_no_lab_is_no_concern_of_it(tmp_path: Path) -> None:
-    refuse_if_down(write(tmp_path / "site.yaml", "all: {hosts: {node1: {ansible_host: 10.0.0.1}}}"))
-    refuse_if_down(write(tmp_path / "bad.yaml", "all: ["))
-    refuse_if_down(tmp_path / "nowhere.yaml")
+    refuse_if_down(str(write(tmp_path / "site.yaml", "all: {hosts: {node1: {ansible_host: 10.0.0.1}}}")))
+    refuse_if_down(str(write(tmp_path / "bad.yaml", "all: [lab_release")))
+    refuse_if_down(str(tmp_path / "nowhere.yaml"))
+    refuse_if_down("-")
 
 
 def test_a_machine_without_docker_is_told_how_to_have_it(
