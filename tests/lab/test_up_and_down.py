@@ -36,9 +36,13 @@ def second(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def containers(lab: Lab) -> dict[str, tuple[str, str]]:
-    """{container: (id, running since)} of a lab."""
+    """{container: (id, running since)} of a lab, without hosts that other tests added meanwhile."""
     found = {}
-    for name in lab.engine.names("container", lab.name):
+    for host in (
+        *(member.name for member in lab.members),
+        *(["registry"] if lab.definition.registry else []),
+    ):
+        name = lab.place.container(host)
         document = lab.engine.inspect("container", name)
         assert document is not None
         found[name] = (document["Id"], document["State"]["StartedAt"])
@@ -46,8 +50,9 @@ def containers(lab: Lab) -> dict[str, tuple[str, str]]:
 
 
 def files(lab: Lab) -> dict[str, str]:
-    """{path: content} of the state directory."""
-    return {str(path): path.read_text() for path in lab.state.directory.rglob("*") if path.is_file()}
+    """{path: content} of the state directory, without what concerns hosts that other tests added."""
+    own = [path for path in lab.state.directory.rglob("*") if path.is_file() and "extra-" not in str(path)]
+    return {str(path): path.read_text() for path in own if path.name != "known_hosts"}
 
 
 def things(lab: Lab) -> list[str]:
