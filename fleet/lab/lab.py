@@ -169,7 +169,7 @@ class Lab:
         if existing:
             _remove_containers(self.engine, self.name)
             self.engine.docker("network", "rm", name)
-        owner = self._owner_of(subnet)
+        owner = owner_of(self.engine, subnet)
         if owner:
             variable = "lab_subnet" if kind == "outer" else "lab_inner_subnet"
             raise RefusedError(
@@ -182,19 +182,6 @@ class Lab:
             *("network", "create", "--subnet", str(subnet), "--gateway", gateway, "--opt", mtu),
             *("--label", f"{LABEL}={self.name}", name),
         )
-
-    def _owner_of(self, subnet: ipaddress.IPv4Network) -> str | None:
-        """The Docker network or route of this machine that overlaps ``subnet``, in words."""
-        for name in self.engine.docker("network", "ls", "--format", "{{.Name}}").stdout.split():
-            found = self.engine.inspect("network", name)
-            for config in (found or {}).get("IPAM", {}).get("Config") or []:
-                other = ipaddress.ip_network(config.get("Subnet", "::/128"))
-                if isinstance(other, ipaddress.IPv4Network) and other.overlaps(subnet):
-                    return f"the Docker network {name} ({other})"
-        for device, route in routes():
-            if route.prefixlen and route.overlaps(subnet):
-                return f"this machine's route {route} by {device}"
-        return None
 
     def _ensure(self, place: hosts.Place, host: HostDefinition) -> None:
         name = place.container(host.name)
@@ -322,6 +309,20 @@ def control_groups(container: str) -> list[Path]:
     """Control groups of a container by its full id, named as Docker's two drivers name them."""
     tree = Path("/sys/fs/cgroup")
     return [*tree.glob(f"**/docker/{container}"), *tree.glob(f"**/docker-{container}.scope")]
+
+
+def owner_of(engine: Engine, subnet: ipaddress.IPv4Network) -> str | None:
+    """The Docker network or route of this machine that overlaps ``subnet``, in words."""
+    for name in engine.docker("network", "ls", "--format", "{{.Name}}").stdout.split():
+        found = engine.inspect("network", name)
+        for config in (found or {}).get("IPAM", {}).get("Config") or []:
+            other = ipaddress.ip_network(config.get("Subnet", "::/128"))
+            if isinstance(other, ipaddress.IPv4Network) and other.overlaps(subnet):
+                return f"the Docker network {name} ({other})"
+    for device, route in routes():
+        if route.prefixlen and route.overlaps(subnet):
+            return f"this machine's route {route} by {device}"
+    return None
 
 
 def routes() -> list[tuple[str, ipaddress.IPv4Network]]:

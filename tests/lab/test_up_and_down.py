@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from click.testing import CliRunner
 from fleet.cli.lab import lab as commands
 from fleet.core.errors import InputError, RefusedError
 from fleet.lab import faults, leftovers
+from fleet.lab.engine import Engine
 from fleet.lab.hosts import MARKER
-from fleet.lab.lab import Lab, control_groups
+from fleet.lab.lab import Lab, control_groups, owner_of
 
 pytestmark = pytest.mark.lab
 SMALL = """
@@ -29,10 +31,17 @@ def second(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """A lab of one host, defined, not up; taken down when the test ends."""
     monkeypatch.delenv("FLEET_LAB_STATE", raising=False)
     inventory = tmp_path / "second.yaml"
-    inventory.write_text(SMALL.format(name="second", third=40))
+    inventory.write_text(SMALL.format(name="second", third=_free_third_octet(lab.engine)))
     found = Lab.load(inventory)
     yield found
     found.down()
+
+
+def _free_third_octet(engine: Engine) -> int:
+    """Of a network 172.28.N.0/24 that nobody on this machine has."""
+    return next(
+        third for third in range(100, 250) if not owner_of(engine, IPv4Network(f"172.28.{third}.0/24"))
+    )
 
 
 def containers(lab: Lab) -> dict[str, tuple[str, str]]:
@@ -156,7 +165,8 @@ def test_the_command_line_says_how_it_is(second: Lab) -> None:
     assert json.loads(down.stdout)["hosts"][0]["state"] == "absent"
     up = run(commands, ["up", inventory])
     assert up.exit_code == 0, up.output
-    assert "only: up at 172.28.40.11 (bookworm, root)" in up.output
+    address = second.definition.host("only").address
+    assert f"only: up at {address} (bookworm, root)" in up.output
     status = run(commands, ["status", inventory])
     assert status.exit_code == 0
     assert "lab second is up" in status.output
