@@ -22,6 +22,10 @@ class Agent(Protocol):
     def hello(self) -> Mapping[str, Any]:
         """What the agent said first."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether requests can still be made, as far as is known now."""
+
     def request(
         self,
         method: str,
@@ -60,6 +64,11 @@ class Link:
         if self._agent is None:
             self._agent = self._connect(self._settings)
         return self._agent
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that has not been seen to fail."""
+        return self._agent is not None and self._agent.alive
 
     def close(self) -> None:
         """Close the connection, if any."""

@@ -150,7 +150,8 @@ class SegmentPlayer:
         self._publish("host_rebooting", boot_id=reboot.get("boot_id"), deadline_s=reboot.get("deadline_s"))
         until = self._control.now() + float(reboot.get("deadline_s") or self.REBOOT_DEADLINE_S)
         try:
-            while self._control.now() < until:
+            # A connection made after the reboot, to read how the segment ended, will not be cut again.
+            while self._control.now() < until and not self._rebooted():
                 self._control.raise_if_detached(self._host)
                 for message in self._link.agent.pump(self.PUMP_S):
                     if message["type"] == "record":
@@ -161,7 +162,14 @@ class SegmentPlayer:
             pass  # what was waited for
         return None
 
+    def _rebooted(self) -> bool:
+        """Whether the connection at hand is already one to the new boot."""
+        boot_id = self._link.agent.hello.get("boot_id")
+        return bool(boot_id) and boot_id != self._reboot.get("boot_id")
+
     def _await_up(self) -> None:
+        if self._link.is_open and self._rebooted():
+            return
         boot_id = str(self._reboot.get("boot_id") or "")
         self._link.after_reboot(boot_id, float(self._reboot.get("deadline_s") or self.REBOOT_DEADLINE_S))
 

@@ -43,6 +43,7 @@ class ScriptedAgent:
         self.script = deque(script)
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.control = control
+        self.alive = True
 
     def request(self, method: str, params: Mapping[str, Any] | None = None, **options: Any) -> Any:
         self.asked.append((method, params or {}))
@@ -55,6 +56,7 @@ class ScriptedAgent:
             return []
         item = self.script.popleft()
         if isinstance(item, BaseException):
+            self.alive = False
             raise item
         return [item]
 
@@ -123,6 +125,22 @@ def test_a_reboot_is_over_only_with_another_valid_boot_id() -> None:
     assert "host_rebooting" in published
     assert after.asked[0][0] == "start"
     assert after.asked[0][1]["after_seq"] == 3
+
+
+def test_a_reboot_that_is_read_about_only_afterwards_is_not_waited_for() -> None:
+    before = ScriptedAgent([record(1, "begin"), ConnectionLost("cut by the reboot")])
+    after = ScriptedAgent(
+        [
+            record(2, "reboot", step="r", boot_id="b1", deadline_s=600),
+            record(3, "end", status="reboot"),
+            result(5, "r", "changed"),
+            record(6, "end", status="done"),
+        ],
+        "b2",
+    )
+    one, _ = player([before, after])
+    assert one.apply(WORK).status == protocol.SEGMENT_DONE
+    assert [method for method, _ in after.asked] == ["attach", "start"]
 
 
 def test_a_reboot_that_never_comes_ends_at_its_deadline() -> None:
