@@ -49,7 +49,7 @@ def measure(argv: list[str], env: dict[str, str], log: Path) -> tuple[float, flo
     """Wall seconds, CPU seconds (with children) and peak RSS (kB, largest process) of one process."""
     with log.open("wb") as output:
         start = time.perf_counter()
-        process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent)
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -64,7 +64,7 @@ def bench_inventory(hosts: int, folder: Path, subnet: str) -> Path:
         "all:",
         "  vars:",
         f"    lab_subnet: {subnet}.0/24",
-        '    lab_state: "{{ inventory_dir }}/state"',
+        '    lab_state: "{{ inventory_dir }}/bench"',
     ]
     lines += [
         "    lab_release: bookworm",
@@ -141,17 +141,26 @@ def contestants(
     }  # fmt: skip
 
 
+# What a no-op session of the 12 steps has imported at its end, besides what Python starts with.
+SESSION = """
+import sys
+sys.path.insert(0, sys.argv[1])
+before = set(sys.modules)
+import fleet.agent.session, fleet.agent.channel, fleet.agent.run_requests, queue, threading, select
+from fleet.agent import facts, resources
+from fleet.agent.host import Host
+facts.collect(Host())
+for kind in ("package", "directory", "file", "service", "user", "line"):
+    resources.load(kind)
+new = sorted(name for name in sys.modules if name not in before and name in sys.stdlib_module_names)
+print(",".join(["os", *(name for name in new if name[0] != "_" and name not in ("os", "genericpath"))]))
+"""
+
+
 def agent_imports() -> str:
-    """The standard library modules that a no-op session of the agent has imported at its end."""
-    code = (
-        "import sys; before = set(sys.modules); import fleet.agent.session; "
-        "print(','.join(sorted(n for n in sys.modules if n not in before and '.' not in n and n != 'fleet')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-S", "-E", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return done.stdout.strip() or "json,os,sys"
+    """The public standard library modules that a no-op session of the agent has imported at its end."""
+    argv = [sys.executable, "-I", "-S", "-c", SESSION, str(ROOT)]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def lab_hosts(inventory: Path) -> list[dict[str, object]]:
@@ -226,6 +235,7 @@ def main() -> None:
         **os.environ,
         "ANSIBLE_CONFIG": str(HERE / "peers" / "ansible.cfg"),
         "FLEET_STATE_DIR": str(folder / "fleet"),
+        "PYTHONPATH": str(ROOT),
     }
     inventory = bench_inventory(options.hosts, folder, options.subnet)
     subprocess.run([*FLEET, "lab", "up", str(inventory)], check=True, stdout=sys.stderr)
@@ -234,7 +244,7 @@ def main() -> None:
         venv = peer_venv()
         commands = contestants(inventory, hosts, folder, venv)
         commands = {name: commands[name] for name in options.only.split(",")}
-        subprocess.run(commands["fleet"], check=True, env=env, stdout=sys.stderr)
+        subprocess.run(commands["fleet"], check=True, env=env, cwd=folder, stdout=sys.stderr)
         result = report(rounds(commands, options.rounds, env, folder), options.hosts, versions(venv))
     finally:
         if not options.keep:
