@@ -49,7 +49,9 @@ def measure(argv: list[str], env: dict[str, str], log: Path) -> tuple[float, flo
     """Wall seconds, CPU seconds (with children) and peak RSS (kB, largest process) of one process."""
     with log.open("wb") as output:
         start = time.perf_counter()
-        process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent)
+        process = subprocess.Popen(
+            argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent
+        )
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -235,6 +237,7 @@ def main() -> None:
         **os.environ,
         "ANSIBLE_CONFIG": str(HERE / "peers" / "ansible.cfg"),
         "FLEET_STATE_DIR": str(folder / "fleet"),
+        "FLEET_LAB_STATE": str(folder),  # or every run would look first whether this lab is up
         "PYTHONPATH": str(ROOT),
     }
     inventory = bench_inventory(options.hosts, folder, options.subnet)

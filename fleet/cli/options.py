@@ -74,14 +74,12 @@ class Session:
         )
 
     def store(self) -> Store:
-        """The store, already opening in the background. ``$FLEET_STORE`` may name a PostgreSQL one."""
+        """The store, opened when it is first used. ``$FLEET_STORE`` may name a PostgreSQL one."""
         import os
 
         from fleet.store import Store
 
-        store = Store(os.environ.get("FLEET_STORE") or None, scrub=self.scrubber)
-        store.open()
-        return store
+        return Store(os.environ.get("FLEET_STORE") or None, scrub=self.scrubber)
 
     def print_json(self, document: Any) -> None:
         """One scrubbed document on standard output."""

@@ -24,9 +24,9 @@ def insert_run(connection: Connection, values: Values) -> None:
     connection.execute(insert(RUNS), [dict(values)])
 
 
-def insert_event(connection: Connection, values: Values) -> None:
-    """One event, its ``data`` as JSON text."""
-    connection.execute(insert(EVENTS), [dict(values)])
+def insert_events(connection: Connection, rows: Sequence[Values]) -> None:
+    """Events, their ``data`` as JSON text."""
+    connection.execute(insert(EVENTS), [dict(values) for values in rows])
 
 
 def end_run(connection: Connection, run: str, values: Values) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +21,38 @@ if TYPE_CHECKING:
 SHORTEST_PREFIX = 4
 
 
+class EventRows:
+    """Events that came one after the other, as one statement: rows may be added until it is begun.
+
+    It can be run again (the writer does, when a transaction failed) with the same rows, or in parts.
+    """
+
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self._rows = list(rows)
+        self._lock = threading.Lock()
+        self._open = True
+
+    def add(self, row: dict[str, Any]) -> bool:
+        """Whether ``row`` joined."""
+        with self._lock:
+            if self._open:
+                self._rows.append(row)
+            return self._open
+
+    def close(self) -> None:
+        """Let no row join any more."""
+        with self._lock:
+            self._open = False
+
+    def parts(self) -> list[Callable[[Connection], Any]]:
+        """One row each."""
+        return [EventRows(row) for row in self._rows]
+
+    def __call__(self, connection: Connection) -> None:
+        self.close()
+        _sql().insert_events(connection, self._rows)
+
+
 class Store:
     """Runs and what happened in them, in the database at ``url`` (None: SQLite in the state directory).
 
@@ -32,6 +65,8 @@ class Store:
     def __init__(self, url: str | None = None, *, scrub: Scrub | None = None) -> None:
         self._writer = Writer(url)
         self._scrub = scrub
+        self._events = EventRows()
+        self._events.close()
 
     def __enter__(self) -> Store:
         return self
@@ -79,7 +114,7 @@ class Store:
             "fleet_version": fleet.__version__,
             "created_at": utc_now(),
         }
-        self._writer.put(lambda connection: _sql().insert_run(connection, values))
+        self._put(lambda connection: _sql().insert_run(connection, values))
 
     def append(self, event: Event) -> None:
         """Keep one event; committed within about 100 ms.
@@ -95,10 +130,19 @@ class Store:
             "data": self._json(dict(event.data)),
         }
         after = self._consequence(event)
-        self._writer.put(lambda connection: (_sql().insert_event(connection, values), after(connection)))
+        if after is not None:
+            self._put(lambda connection: (_sql().insert_events(connection, [values]), after(connection)))
+        elif not self._events.add(values):
+            self._events = rows = EventRows(values)
+            self._writer.put(rows, rows.parts)
 
-    def _consequence(self, event: Event) -> Callable[[Connection], Any]:
-        """What else the event changes."""
+    def _put(self, work: Callable[[Connection], Any]) -> None:
+        """Queue a write. Events after it are not written before it."""
+        self._events.close()
+        self._writer.put(work)
+
+    def _consequence(self, event: Event) -> Callable[[Connection], Any] | None:
+        """What else the event changes, if anything."""
         data = event.data
         if event.kind == "run_ended":
             end = {
@@ -112,11 +156,11 @@ class Store:
             state = {"run": event.run, "host": event.host, "state": data.get("status"), "at": event.at}
             state["detail"] = self._json(dict(data))
             return lambda connection: _sql().note_end(connection, state)
-        return lambda connection: None
+        return None
 
     def reopen_run(self, run: str) -> None:
         """The run goes on: committed when this returns."""
-        self._writer.write(lambda connection: _sql().reopen_run(connection, run))
+        self._write(lambda connection: _sql().reopen_run(connection, run))
 
     def put_host_state(
         self, run: str, host: str, state: str, detail: Mapping[str, Any] | None = None
@@ -128,7 +172,7 @@ class Store:
         """
         values = {"run": run, "host": host, "state": state, "detail": self._json(dict(detail or {}))}
         values["at"] = utc_now()
-        self._writer.write(lambda connection: _sql().put_host_state(connection, values))
+        self._write(lambda connection: _sql().put_host_state(connection, values))
 
     def save_plan(self, run: str, host: str, segment: int, plan: Mapping[str, Any], plan_hash: str) -> None:
         """Keep the plan of a segment (references, no secrets). Committed before the next transition."""
@@ -140,12 +184,12 @@ class Store:
             "plan": self._json(dict(plan)),
             "at": utc_now(),
         }
-        self._writer.put(lambda connection: _sql().put_plan(connection, values))
+        self._put(lambda connection: _sql().put_plan(connection, values))
 
     def put_report(self, run: str, host: str, document: Mapping[str, Any]) -> None:
         """Keep a host's report; a later one of the same run replaces it."""
         values = {"run": run, "host": host, "at": utc_now(), "document": self._json(dict(document))}
-        self._writer.put(lambda connection: _sql().put_report(connection, values))
+        self._put(lambda connection: _sql().put_report(connection, values))
 
     # ---- what is asked of it ----
 
@@ -215,6 +259,11 @@ class Store:
         """Reports of the run by host, raw as they were written."""
         found = self._writer.read(lambda connection: _sql().reports(connection, run, host))
         return cast("dict[str, dict[str, Any]]", found)
+
+    def _write(self, work: Callable[[Connection], Any]) -> None:
+        """Write and return when it is committed."""
+        self._events.close()
+        self._writer.write(work)
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)

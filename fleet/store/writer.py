@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 BATCH_SECONDS = 0.1
+# Opening costs a quarter of a second of CPU (SQLAlchemy); a run has hosts to connect to meanwhile.
+PATIENCE_SECONDS = 0.5
 BATCH_MOST = 1000
 BUSY_SECONDS = 30.0
 
@@ -40,11 +42,15 @@ class StoreError(FleetError):
 
 @dataclass
 class Job:
-    """One piece of work for the thread. ``result`` is there when somebody waits for it."""
+    """One piece of work for the thread. ``result`` is there when somebody waits for it.
+
+    ``parts`` is the same work in pieces, for when one of them is bad.
+    """
 
     work: Work
     writes: bool
     result: Future[Any] | None = None
+    parts: Callable[[], list[Work]] | None = None
 
 
 class Mark(Enum):
@@ -67,10 +73,14 @@ class Writer:
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._closed = False
+        self._awaited = threading.Event()
 
-    def put(self, work: Work) -> None:
-        """Write soon; an error surfaces at the next call."""
-        self._submit(Job(work, writes=True))
+    def put(self, work: Work, parts: Callable[[], list[Work]] | None = None) -> None:
+        """Write soon; an error surfaces at the next call.
+
+        The database is opened when somebody waits for it, or after half a second.
+        """
+        self._submit(Job(work, writes=True, parts=parts))
 
     def write(self, work: Work) -> Any:
         """Write and return when it is committed."""
@@ -81,7 +91,11 @@ class Writer:
         return self._wait(Job(work, writes=False, result=Future()))
 
     def start(self) -> None:
-        """Start the thread now, so that importing and opening overlap with the caller's work."""
+        """Open the database now, so that this overlaps with the caller's work."""
+        self._awaited.set()
+        self._start_thread()
+
+    def _start_thread(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="fleet-store", daemon=True)
@@ -92,6 +106,7 @@ class Writer:
         with self._lock:
             thread, already = self._thread, self._closed
             self._closed = True
+        self._awaited.set()
         if thread is not None and not already:
             self._queue.put(Mark.END)
             thread.join()
@@ -101,7 +116,9 @@ class Writer:
         self._raise_kept()
         if self._closed:
             raise RuntimeError("the store is closed")
-        self.start()
+        if job.result is not None:
+            self._awaited.set()
+        self._start_thread()
         self._queue.put(job)
 
     def _wait(self, job: Job) -> Any:
@@ -120,6 +137,7 @@ class Writer:
     # ---- in the thread ----
 
     def _run(self) -> None:
+        self._awaited.wait(PATIENCE_SECONDS)
         try:
             engine, connection = _open(self._url)
         except BaseException as error:
@@ -177,8 +195,9 @@ class Writer:
             with _transaction(connection, writes=batch[0].writes):
                 values = [job.work(connection) for job in batch]
         except BaseException as error:
-            if len(batch) > 1 and not _is_down(error):
-                for job in batch:  # one bad job must not take the others with it
+            pieces = _pieces(batch)
+            if len(pieces) > 1 and not _is_down(error):
+                for job in pieces:  # one bad job must not take the others with it
                     self._do(connection, [job])
                 return
             for job in batch:
@@ -194,6 +213,13 @@ class Writer:
             return
         with self._lock:
             self._error = self._error or error
+
+
+def _pieces(batch: list[Job]) -> list[Job]:
+    """The jobs of a batch; of a job alone, its parts."""
+    if len(batch) > 1 or batch[0].parts is None:
+        return batch
+    return [Job(work, writes=True) for work in batch[0].parts()]
 
 
 @contextmanager
