@@ -57,6 +57,7 @@ class Engine:
         self.timeout_s = timeout_s
         self._kept: Optional[_Connection] = None
         self._version: Optional[Json] = None
+        self._headers: Dict[str, str] = {}
 
     # --- about the engine
 
@@ -71,7 +72,25 @@ class Engine:
 
     def api_version(self) -> str:
         """The daemon's API version, for example "1.41"."""
-        return str((self._version or self.version())["ApiVersion"])
+        return str((self._version or self.short_version())["ApiVersion"])
+
+    def short_version(self) -> Json:
+        """What /_ping says of the version: ``ApiVersion``, or all of /version where it does not say.
+
+        Docker answers it at once; for /version it starts programs, which costs the host 6 ms of CPU.
+        Podman says who it is in /version alone.
+        """
+        try:
+            self._raw(_Call("GET", "/_ping", self.timeout_s))
+        except EngineUnavailable:
+            raise
+        except EngineError:
+            return self.version()
+        spoken = self._headers.get("api-version")
+        if not spoken or "libpod-api-version" in self._headers:
+            return self.version()
+        self._version = {"ApiVersion": spoken}
+        return self._version
 
     def info(self) -> Json:
         """GET /info. It also fails while the daemon is still starting, so it tells a working engine."""
@@ -270,6 +289,7 @@ class Engine:
             connection.send(call)
             status, headers = connection.read_head()
             raw = connection.read_all(headers)
+            self._headers = headers
         except BaseException:
             connection.close()
             raise

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BATCH_SECONDS = 0.1
 # Opening costs a quarter of a second of CPU (SQLAlchemy); a run has hosts to connect to meanwhile.
-PATIENCE_SECONDS = 0.5
+PATIENCE_SECONDS = 0.15
 BATCH_MOST = 1000
 BUSY_SECONDS = 30.0
 
@@ -78,7 +78,7 @@ class Writer:
     def put(self, work: Work, parts: Callable[[], list[Work]] | None = None) -> None:
         """Write soon; an error surfaces at the next call.
 
-        The database is opened when somebody waits for it, or after half a second.
+        The database is opened when somebody waits for it, or after a moment.
         """
         self._submit(Job(work, writes=True, parts=parts))
 

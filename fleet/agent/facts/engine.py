@@ -98,13 +98,13 @@ def address_pools(configuration: Json) -> List[Json]:
 
 
 def from_answers(version: Json, info: Json) -> Json:
-    """What /version and /info say, in the words of the facts document."""
+    """What /_ping or /version, and /info say, in the words of the facts document."""
     status = dict(
         pair for pair in info.get("DriverStatus") or [] if isinstance(pair, list) and len(pair) == 2
     )
     containerd = str(status.get("driver-type", "")).startswith("io.containerd.snapshotter")
     return {
-        "version": version.get("Version"),
+        "version": version.get("Version") or info.get("ServerVersion"),
         "api_version": version.get("ApiVersion"),
         "root_dir": info.get("DockerRootDir"),
         "image_store_dir": CONTAINERD_ROOT if containerd else info.get("DockerRootDir"),
@@ -180,7 +180,7 @@ def collect(host: Host) -> Json:
     engine = Engine(path, timeout_s=TIMEOUT_S)
     version: Json = {}
     try:
-        version = engine.version()
+        version = engine.short_version()
         part.update(from_answers(version, engine.info()))
         part["containers"] = _containers(engine)
         part["images"] = [image(item) for item in engine.images()]

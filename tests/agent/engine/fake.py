@@ -6,6 +6,7 @@ import base64
 import json
 import socketserver
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -87,9 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_DELETE = handle_any
 
-    def answer(self, status: int, document: Any = None) -> None:
+    def answer(self, status: int, document: Any = None, headers: Mapping[str, str] | None = None) -> None:
         raw = b"" if document is None else json.dumps(document).encode()
         self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
@@ -107,10 +110,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def route(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:
         engine = self.engine
+        if path == "/_ping":
+            return self.answer(200, headers={"Api-Version": engine.api_version})
         if path == "/version":
             return self.answer(200, {"Version": "20.10.24", "ApiVersion": engine.api_version})
         if path == "/info":
-            return self.answer(200, {"DockerRootDir": "/var/lib/docker", "Driver": "overlay2"})
+            return self.answer(
+                200, {"ServerVersion": "20.10.24", "DockerRootDir": "/var/lib/docker", "Driver": "overlay2"}
+            )
         if path == "/auth":
             good = (body["username"], body["password"]) == engine.credentials
             return self.answer(200 if good else 401, {"Status": "x"} if good else {"message": "unauthorized"})

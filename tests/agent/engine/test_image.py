@@ -48,7 +48,7 @@ def test_pulled_by_digest_then_tagged_then_as_wanted(engine: FakeEngine, host: A
 def test_a_check_asks_only_for_the_image(engine: FakeEngine, host: Any) -> None:
     engine.images["i"] = {"Id": "i", "RepoDigests": [f"{REGISTRY}/torch@{DIGEST}"], "RepoTags": [REFERENCE]}
     assert differences(host, "image", reference=REFERENCE, digest=DIGEST) == []
-    assert [path for _, path, _ in engine.requests] == ["/version", f"/images/{REFERENCE}/json"]
+    assert [path for _, path, _ in engine.requests] == ["/_ping", f"/images/{REFERENCE}/json"]
 
 
 def test_an_image_that_is_there_is_only_tagged(engine: FakeEngine, host: Any, report: Any) -> None:
