@@ -301,11 +301,9 @@ class HostRun:
 
     def _replay(self) -> Iterator[TakenUp]:
         """The segments this run had compiled before, with what the host's journal says of each."""
-        run = self._context.run
-        known = {entry["run"] for entry in self._link.agent.hello.get("open_runs") or ()}
-        if run not in known:
-            return
-        records = self._link.agent.request("journal", {"run": run})["records"]
+        records = self._link.agent.request("journal", {"run": self._context.run})["records"]
+        if not records:
+            return  # nothing was begun here: compile from what is true now
         for inputs in self._context.ledger.saved(self._host):
             mine = [record for record in records if record.get("segment") == inputs.segment]
             yield TakenUp(inputs, bool(mine), finished_segment(mine))
