@@ -79,6 +79,7 @@ class Lab:
         An empty ``address`` is filled in; what is returned has it.
         """
         with self.state.locked():
+            ensure_inotify(len(self.engine.all_names()) + 1, self._progress)
             host = host if host.address else replace(host, address=self._free_address())
             self.images.build([host], registry=False)
             self.definition = replace(self.definition, hosts=(*self.definition.hosts, host))

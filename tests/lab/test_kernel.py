@@ -26,11 +26,15 @@ def test_a_sufficient_limit_is_left_alone(tmp_path: Path) -> None:
     assert limit.read_text() == "8192\n"
 
 
-def test_a_limit_that_cannot_be_raised_is_refused_with_the_command(tmp_path: Path) -> None:
-    class Sealed(type(limit := tmp_path / "max_user_instances")):  # type: ignore[misc]
-        def write_text(self, *words: object, **more: object) -> int:
-            raise PermissionError("read-only")
-
+def test_a_limit_that_cannot_be_raised_is_refused_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "max_user_instances"
     limit.write_text("128\n")
+
+    def sealed(path: Path, text: str) -> int:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(Path, "write_text", sealed)
     with pytest.raises(RefusedError, match="sysctl"):
-        ensure_inotify(20, lambda line: None, Sealed(limit))
+        ensure_inotify(20, lambda line: None, limit)
