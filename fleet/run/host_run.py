@@ -98,7 +98,14 @@ class HostRun:
     QUERY_DEADLINE_S = 600.0
 
     def __init__(
-        self, host: str, compiler: HostCompiler, link: Link, publish: Publish, context: RunContext
+        self,
+        host: str,
+        compiler: HostCompiler,
+        link: Link,
+        publish: Publish,
+        context: RunContext,
+        *,
+        carries_others: bool = False,
     ) -> None:
         self._host = host
         self._compiler = compiler
@@ -108,6 +115,7 @@ class HostRun:
         self._player = SegmentPlayer(host, link, publish, context.control)
         self._outcome = HostOutcome(host)
         self._touched = False
+        self._carries_others = carries_others
         self._waiting: FleetError | None = None
 
     def run(self) -> HostOutcome:
@@ -288,14 +296,20 @@ class HostRun:
         raise kind(str(reason), host=self._host, remedy=str(remedy))
 
     def _refuse_own_reboot(self, work: Work) -> None:
-        reboots = any(step["resource"] == "reboot" for step in work.steps)
-        if reboots and is_this_machine(self._link.agent.hello):
-            raise HostBlocked(
-                "this host is the controller itself: fleet does not reboot the machine it runs on",
-                rule="run.own-reboot",
-                host=self._host,
-                remedy="run from another machine, or reboot by hand and run again",
-            )
+        if not any(step["resource"] == "reboot" for step in work.steps):
+            return
+        if is_this_machine(self._link.agent.hello):
+            what = "this host is the controller itself: fleet does not reboot the machine it runs on"
+        elif self._carries_others:
+            what = "other hosts are reached through this one: fleet does not reboot it"
+        else:
+            return
+        raise HostBlocked(
+            what,
+            rule="run.own-reboot",
+            host=self._host,
+            remedy="run from another machine, or reboot it by hand and run again",
+        )
 
     # -- resuming ------------------------------------------------------------------------------
 
