@@ -66,6 +66,7 @@ class Engine:
         self._compiled: dict[str, HostCompiler] = {}
         self._lock = threading.Lock()
         self._budget_spent = False
+        self._carriers = carriers_of(self.settings)
 
     def play(self) -> RunResult:
         """Play every play; a host that did not end well takes no part in later plays."""
@@ -75,7 +76,7 @@ class Engine:
                 if self.control.cancelled or self._budget_spent:
                     self._skip(batch)
                     continue
-                for wave in waves(batch, self.settings):
+                for wave in waves(batch, self._carriers):
                     self._play_wave(play, number, wave)
                 self._judge(play, batch)
         return RunResult(self.run, self._in_order())
@@ -106,7 +107,7 @@ class Engine:
         def publish(kind: str, /, **data: Any) -> None:
             self.bus.publish(kind, host.name, **data)
 
-        carries = carries_others(host, self.settings)
+        carries = host.name in self._carriers
         outcome = HostRun(host.name, compiler, link, publish, self._context(), carries_others=carries).run()
         self._compiled[host.name] = compiler
         self._end(outcome)
@@ -176,15 +177,15 @@ class Engine:
         return {name: self._outcomes[name] for name in self.inventory.hosts if name in self._outcomes}
 
 
-def waves(hosts: Sequence[Host], settings: Mapping[str, ConnectionSettings]) -> list[list[Host]]:
+def waves(hosts: Sequence[Host], carriers: frozenset[str]) -> list[list[Host]]:
     """``hosts`` in the order they may be worked on: those that carry others' SSH path (bastions that are
     in the inventory too) come when all the others are done."""
-    carriers = [host for host in hosts if carries_others(host, settings)]
-    carried = [host for host in hosts if host not in carriers]
-    return [wave for wave in (carried, carriers) if wave]
+    last = [host for host in hosts if host.name in carriers]
+    first = [host for host in hosts if host.name not in carriers]
+    return [wave for wave in (first, last) if wave]
 
 
-def carries_others(host: Host, settings: Mapping[str, ConnectionSettings]) -> bool:
-    """Whether another host is reached by way of ``host``."""
-    jumps = (jump.address for setting in settings.values() for jump in setting.jumps)
-    return settings[host.name].endpoint.address in jumps
+def carriers_of(settings: Mapping[str, ConnectionSettings]) -> frozenset[str]:
+    """Names of the hosts by way of which others are reached."""
+    jumps = {jump.address for setting in settings.values() for jump in setting.jumps}
+    return frozenset(name for name, setting in settings.items() if setting.endpoint.address in jumps)
