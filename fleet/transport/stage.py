@@ -82,8 +82,8 @@ ESCALATE = (
 )
 
 # $1 nonce, $2 the distribution's command.
-INSTALL = PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </dev/null 1>&2; echo; "
-INSTALL += 'echo "FLEET-INSTALLED-$1 $?"'
+INSTALL = PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </dev/null 1>&2; status=$?; echo; "
+INSTALL += 'echo "FLEET-INSTALLED-$1 $status"'
 
 
 def session_command(nonce: str, bundle: Bundle, *, python: str | None, become: str | None) -> str:
