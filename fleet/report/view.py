@@ -31,17 +31,24 @@ LEFT_OVER = frozenset({"pending", "cancelled", "interrupted", "failed", "blocked
 
 @dataclass
 class StepView:
-    """One planned step of a host. ``status`` is None until something is known."""
+    """One planned step of a host. ``status`` is None until something is known.
+
+    ``task`` is the task's name; ``title`` tells the steps of one task apart, and is what people see.
+    """
 
     id: str
     task: str
     segment: int
+    title: str = ""
     status: str | None = None
     checked: str | None = None
     reason: str | None = None
     diff: list[Any] | None = None
     duration_s: float | None = None
     exit_code: int | None = None
+
+    def __post_init__(self) -> None:
+        self.title = self.title or self.task
 
 
 @dataclass
@@ -198,8 +205,13 @@ def _facts(host: HostView, event: Event) -> None:
 
 def _plan(host: HostView, event: Event) -> None:
     segment = int(event.data.get("segment", 0))
-    for step in event.data.get("steps", ()):
-        host.steps[step["id"]] = StepView(step["id"], _words(step.get("task")) or step["id"], segment)
+    planned = [
+        (str(step["id"]), _words(step.get("task")) or step["id"]) for step in event.data.get("steps", ())
+    ]
+    often = Counter(task for _, task in planned)
+    for name, task in planned:
+        title = f"{task} ({name.rpartition('.')[2]})" if often[task] > 1 and "." in name else task
+        host.steps[name] = StepView(name, task, segment, title)
     host.note = "checking"
 
 
@@ -219,14 +231,14 @@ def _checked(host: HostView, event: Event) -> None:
 def _started(host: HostView, event: Event) -> None:
     step = _step(host, event)
     host.current = step.id
-    host.note = step.task
+    host.note = step.title
 
 
 def _progress(host: HostView, event: Event) -> None:
     words = _words(event.data.get("text"))
     if words:
         step = _step(host, event)
-        host.note = f"{step.task}: {words}"
+        host.note = f"{step.title}: {words}"
 
 
 def _result(host: HostView, event: Event) -> None:

@@ -101,7 +101,9 @@ def _on_host(
     except FleetError as error:
         result.error = error
         if say is not None:
-            say(host.name, "stderr", str(error))
+            say(host.name, "stderr", error.what)
+            if error.remedy:
+                say(host.name, "stderr", f"  remedy: {error.remedy}")
     return result
 
 
