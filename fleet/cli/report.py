@@ -26,7 +26,7 @@ Examples:
 @output_options
 @click.pass_obj
 def report(session: Session, run: str, host: str | None) -> None:
-    """Show a run's reports. RUN is an id's first digits, or ``last``."""
+    """Show a run's reports. RUN is an id's first digits, or "last"; HOST picks one."""
     with session.store() as store:
         row = store.find_run(run)
         found = store.reports(row.run, host)

@@ -193,6 +193,13 @@ def test_a_yaml_file_is_checked_alike_and_dates_stay_text(
     assert shown.splitlines()[0] == f"{file}:2:6: $.seq: must be at least 1, not 0"
 
 
+def test_an_inventory_with_secrets_can_be_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text("all: {hosts: {gpu01: {ansible_password: !secret env PASSWORD, note: !vault a}}}\n")
+    shown = output(capsys, "schema", "check", "--schema", "inventory", str(file))
+    assert shown == f"{file}: valid by fleet.inventory/1\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
