@@ -86,6 +86,7 @@ def _all(documents: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 def _one(document: Mapping[str, Any]) -> list[Line]:
     from fleet.report.style import DIM, ROLES, STRONG, Span, line
+    from fleet.report.view import titles
     from fleet.report.words import duration, printable
 
     status = document["status"]
@@ -94,9 +95,10 @@ def _one(document: Mapping[str, Any]) -> list[Line]:
         [*head, *line(f"  run {document['run']}  {document['ended_at']}  {_marked(document)}")]
     ]
     lines += [line(f"  {printable(document[key])}") for key in ("reason", "remedy") if document[key]]
-    for step in document["steps"]:
+    shown_as = titles([(step["id"], step["task"]) for step in document["steps"]])
+    for step, title in zip(document["steps"], shown_as, strict=True):
         took = step["duration_s"]
-        words = [step["task"], duration(took) if took and took >= 1 else "", step["reason"] or ""]
+        words = [title, duration(took) if took and took >= 1 else "", step["reason"] or ""]
         shown = Span(f"  {step['status'].replace('_', ' '):<17}", ROLES.get(step["status"], DIM))
         lines.append(line(shown, "  ", printable("  ".join(word for word in words if word))))
     return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -185,6 +185,15 @@ def seconds_between(start: str | None, end: str | None) -> float | None:
         return None
 
 
+def titles(steps: Sequence[tuple[str, str]]) -> list[str]:
+    """What people see of steps given as (id, task): ``Docker Engine (service)`` where a task has several."""
+    often = Counter(task for _, task in steps)
+    return [
+        f"{task} ({name.rpartition('.')[2]})" if often[task] > 1 and "." in name else task
+        for name, task in steps
+    ]
+
+
 def _words(value: Any) -> str | None:
     return printable(str(value)).strip() if value else None
 
@@ -208,9 +217,7 @@ def _plan(host: HostView, event: Event) -> None:
     planned = [
         (str(step["id"]), _words(step.get("task")) or step["id"]) for step in event.data.get("steps", ())
     ]
-    often = Counter(task for _, task in planned)
-    for name, task in planned:
-        title = f"{task} ({name.rpartition('.')[2]})" if often[task] > 1 and "." in name else task
+    for (name, task), title in zip(planned, titles(planned), strict=True):
         host.steps[name] = StepView(name, task, segment, title)
     host.note = "checking"
 
