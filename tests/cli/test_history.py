@@ -125,8 +125,8 @@ def test_the_report_of_a_host_lists_its_steps(capsys: pytest.CaptureFixture[str]
         f"gpu01  failed  run {RUN}  2026-11-30T14:01:00.000Z  simulated hardware",
         "  no space",
         "  free 4 GB on /var",
-        "  changed            docker: install  1m01s",
-        "  failed             docker: install  no space",
+        "  changed            docker: install (packages)  1m01s",
+        "  failed             docker: install (packages)  no space",
     ]
 
 
