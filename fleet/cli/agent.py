@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -33,5 +34,10 @@ What could not be read is null, with the reason. The document is fleet.facts/1: 
 )
 def probe() -> int:
     """Print the facts of this machine. Reads only."""
-    sys.stdout.flush()
-    return subprocess.run([sys.executable, "-m", "fleet.agent", "probe"], check=False).returncode
+    command = [sys.executable, "-m", "fleet.agent", "probe"]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode == 0:
+        click.echo(json.dumps(json.loads(done.stdout), indent=2, ensure_ascii=False))
+    else:
+        click.echo(done.stdout, nl=False)
+    return done.returncode
