@@ -25,6 +25,8 @@ ENDS = (
     "locked",
     "unreachable",
 )
+#: How a step that needs nothing more has ended.
+WELL = frozenset({"ok", "changed", "skipped"})
 #: What a resume would go on with.
 LEFT_OVER = frozenset({"pending", "cancelled", "interrupted", "failed", "blocked", "locked", "unreachable"})
 
@@ -84,10 +86,10 @@ class HostView:
 
     @property
     def done(self) -> int:
-        """Steps with a result, or already found as wanted."""
+        """Steps that are over and well, or already found as wanted; a failed or cancelled one is not done."""
         if self.status == "converged":
             return self.total
-        return sum(1 for step in self.steps.values() if step.status or step.checked in ("ok", "skipped"))
+        return sum((step.status or step.checked) in WELL for step in self.steps.values())
 
     @property
     def changed(self) -> int:
