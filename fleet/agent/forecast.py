@@ -88,4 +88,16 @@ class Forecast:
 
 
 def _words(things: Provides) -> str:
-    return ", ".join("%s %s" % (category.rstrip("s"), name) for category, name in things)
+    return ", ".join("%s %s" % (_ONE_OF.get(category, category), name) for category, name in things)
+
+
+_ONE_OF = {
+    "packages": "package",
+    "files": "file",
+    "directories": "folder",
+    "units": "unit",
+    "users": "user",
+    "groups": "group",
+    "commands": "command",
+    "images": "image",
+}

@@ -102,7 +102,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     why = _held_back(args, facts, context)
     if why and not said:
         text = f"needs leave to restart Docker: {why}"
-        said.append(context.result("pending", text, remedy=f"go on: {context.disrupt_command}"))
+        said.append(context.result("pending", text, remedy=context.disrupt_command))
     return said
 
 

@@ -332,8 +332,15 @@ class HostRun:
             self._link.close()
 
     def _released_by_us(self) -> bool:
-        """An interrupted or unreachable host keeps its lease: the operator must look."""
-        return self._outcome.status not in (ended.INTERRUPTED, ended.UNREACHABLE)
+        """An interrupted or unreachable host keeps its lease: the operator must look.
+
+        So does one whose worker died: a step of it has begun and not ended, and only resuming the very same
+        plan knows whether that step may be repeated.
+        """
+        return not self._player.worker_died and self._outcome.status not in (
+            ended.INTERRUPTED,
+            ended.UNREACHABLE,
+        )
 
 
 def refusal(result: ControllerResult, host: str) -> FleetError:

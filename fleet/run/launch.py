@@ -36,6 +36,8 @@ from fleet.run.request import RunRequest
 from fleet.store import RunRow, Store
 from fleet.transport import Connector
 
+SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
+
 
 @dataclass
 class Surroundings:
@@ -94,9 +96,23 @@ def _left_over(row: RunRow, store: Store) -> list[str]:
 def _load(request: RunRequest, around: Surroundings) -> tuple[Inventory, Playbook]:
     inventory = load_inventory(request.inventory, options=around.load)
     values = SecretSource(around.load.vault_password, lambda file: Path(file).resolve().parent)
-    return inventory, load_playbook(
-        request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node)
-    )
+    playbook = load_playbook(request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node))
+    refuse_unknown_tags(playbook, request)
+    return inventory, playbook
+
+
+def refuse_unknown_tags(playbook: Playbook, request: RunRequest) -> None:
+    """A tag that no task has is a slip: taken as it is, the run would do nothing, or all, and look well."""
+    known = {tag for play in playbook.plays for task in (*play.tasks, *play.handlers) for tag in task.tags}
+    asked = [("--tags", tag) for tag in request.tags] + [("--skip-tags", tag) for tag in request.skip_tags]
+    wrong = [
+        f"{option}: no task has the tag {tag}" for option, tag in asked if tag not in known | SPECIAL_TAGS
+    ]
+    if wrong:
+        there = ", ".join(sorted(known - SPECIAL_TAGS)) or "none"
+        raise InputError(
+            [Problem(None, words) for words in wrong], remedy=f"tags of {request.playbook}: {there}"
+        )
 
 
 def _chosen(inventory: Inventory, playbook: Playbook, request: RunRequest) -> list[str]:

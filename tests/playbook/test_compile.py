@@ -609,7 +609,7 @@ class TestProvision:
         assert "json_file" not in [step["resource"] for step in segment.plan["steps"]]
         assert segment.plan["steps"][-1]["resource"] == "image"
         (pending,) = [said for said in segment.controller_results if said.kind == "pending"]
-        assert pending.remedy == "go on: fleet provision lab.yaml --limit gpu01 --disrupt"
+        assert pending.remedy == "fleet provision lab.yaml --limit gpu01 --disrupt"
 
     def test_without_the_public_internet_a_site_must_name_its_repository(self) -> None:
         (play,) = load_playbook("provision").plays

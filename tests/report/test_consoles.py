@@ -277,7 +277,7 @@ def test_the_live_table_fits_its_width_and_reads_without_colour(width: int) -> N
     assert max(map(len, lines)) <= width
     assert [line.split()[0] for line in lines] == ["gpu01", "gpu02", "gpu03", "gpu04"]
     assert re.search(r"━━━━━━━━ +2/2  conver", lines[0])
-    assert re.search(r"━━━━────.* +1/2  failed", lines[2])
+    assert re.search(r"  ────────.* +0/2  failed", lines[2])  # what failed is not done
 
 
 @pytest.mark.parametrize("width", [60, 200])
@@ -298,6 +298,38 @@ def test_the_live_console_draws_every_host_and_ends_with_the_recap(width: int) -
     console.close()
     recap = plain(story.mixed(), width=width).split("\n\n", 1)[1]
     assert stream.getvalue().endswith(recap)
+
+
+def test_a_notice_stands_under_the_table_from_the_next_redraw() -> None:
+    stream = io.StringIO()
+    console = LiveConsole(Output(stream, colour=False), clock=lambda: "2026-11-30T14:01:00.000Z", width=80)
+    assert not console.notice("nobody reads this yet")
+    events = story.mixed()
+    for event in events[:-3]:
+        console.handle(event)
+    assert console.notice("stopping at the next step edge")
+    assert console._live is not None
+    console._live.refresh()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert shown.rstrip().endswith("stopping at the next step edge")
+    for event in events[-3:]:
+        console.handle(event)
+    console.close()
+    assert not console.notice("too late")
+
+
+def test_steps_of_one_task_are_told_apart() -> None:
+    engine = [("2.docker_engine.engine", "Docker Engine"), ("2.docker_engine.service", "Docker Engine")]
+    one = story.Story("gpu01", check=True)
+    one.plan("gpu01", *engine, ("3.copy.file", "A file"), docker=None)
+    for step in ("2.docker_engine.engine", "2.docker_engine.service", "3.copy.file"):
+        one.check("gpu01", step, "would_change")
+    lines = plain(one.events).splitlines()[1:4]
+    assert [line.split("  ")[-1].strip() for line in lines] == [
+        "Docker Engine (engine)",
+        "Docker Engine (service)",
+        "A file",
+    ]
 
 
 def test_the_log_keeps_the_course_but_not_the_bulk(tmp_path: Path) -> None:
