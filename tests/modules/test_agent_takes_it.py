@@ -13,9 +13,10 @@ from fleet.agent.plans import check_plan
 from fleet.agent.resources.base import Provides
 from fleet.playbook.compile import HostCompiler
 from fleet.playbook.load import load_playbook
+from tests.facts import healthy_facts
 
 HERE = Path(__file__).parent
-FACTS = json.loads((HERE.parent / "audit" / "healthy.json").read_text())
+FACTS = healthy_facts()
 
 
 def referenced(value: Any) -> Any:
