@@ -36,16 +36,13 @@ def label(steps: Sequence[Step], *, named: bool) -> None:
     """
     if named and len(steps) == 1:
         return
-    words = [_what(step, named) for step in steps]
-    often = Counter(words)
-    for step, word in zip(steps, words, strict=True):
-        part = step["id"].rpartition(".")[2]
-        if not word:
-            word = part if len(steps) > 1 else ""
-        elif often[word] > 1:
-            word = f"{word} ({part})"
-        if word:
-            step["task"] = f"{step['task']}: {word}"
+    often = Counter(_what(step, named) for step in steps)
+    for step in steps:
+        what, part = _what(step, named), step["id"].rpartition(".")[2]
+        if often[what] > 1:
+            what = f"{what} ({part})".lstrip()
+        if what:
+            step["task"] = f"{step['task']}: {what}"
 
 
 def _what(step: Step, named: bool) -> str:
