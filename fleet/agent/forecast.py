@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Two steps about one directory add to each other; two about one of these decide the same thing.
 _DECIDED_BY_ONE = ("files", "packages", "users", "groups", "images", "switched")
-_SINGULAR = {"directories": "directory", "switched": "unit"}  # the others lose their s
+_SINGULAR = {"directories": "folder", "switched": "unit"}  # the others lose their s
 POLICY = "/usr/sbin/policy-rc.d"  # a site's own say in what Debian's package scripts may start
 PRESETS = "/etc/systemd/system-preset"  # … and in what is enabled
 # What deb-systemd-helper remembers of a unit from an earlier installation, for one not to be enabled again.
@@ -169,7 +169,7 @@ def _has_presets(folder: str) -> bool:
 
 
 def _words(things: Provides) -> str:
-    """``unit docker.service, directory /etc/x``."""
+    """``unit docker.service, folder /etc/x``."""
     return ", ".join(
         "%s %s" % (_SINGULAR.get(category, category.rstrip("s")), name) for category, name in things
     )

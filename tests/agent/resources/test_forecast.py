@@ -156,5 +156,5 @@ def test_folders_to_come_are_folders(host: CheckHost) -> None:
     line = ("line", {"path": "/srv/app/conf", "line": "x", "create": False})
     assert check(host, folder, line)[-1] == (
         KNOWN_AFTER_APPLY,
-        "needs directory /srv/app, which an earlier step would bring",
+        "needs folder /srv/app, which an earlier step would bring",
     )
