@@ -82,7 +82,9 @@ ESCALATE = (
 )
 
 # $1 nonce, $2 the distribution's command.
-INSTALL = PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </dev/null 1>&2; status=$?; echo; "
+INSTALL = (
+    PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </dev/null 1>&2; status=$?; echo; "
+)
 INSTALL += 'echo "FLEET-INSTALLED-$1 $status"'
 
 
