@@ -193,6 +193,8 @@ def _engine_step(
             wanted["version"] = _matching(args, offered) or args["version"]
         names.append(wanted)
     step = package_step(names, {"hold": args["hold"]}, context, part="engine")
+    if packages.starts and fact(facts, "packages.manager") == "apt":
+        step["args"]["starts"] = list(packages.starts)
     if _outdated(args, facts) and fact(facts, "engine.present") is not False:
         step["disruptive"] = True
     return step

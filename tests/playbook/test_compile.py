@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from fleet.core.errors import InputError
 from fleet.core.secret import Secret
 from fleet.playbook.compile import CompiledSegment, HostCompiler, RunOptions
 from fleet.playbook.load import load_playbook
+from tests.facts import healthy_facts
 
-FACTS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "audit" / "healthy.json").read_text())
+FACTS = healthy_facts()
 Compile = Callable[..., HostCompiler]
 
 

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from fleet.core.events import Event
+from tests.facts import healthy_facts
 
 RUN = "7f3a12c4d5e6"
-
-_HEALTHY = json.loads((Path(__file__).parents[1] / "audit" / "healthy.json").read_text(encoding="utf-8"))
-
-#: Facts that are valid by their schema, so that reports made of these stories are.
-FACTS = {
-    "schema": "fleet.facts/1",
-    "collected_at": "2026-11-30T14:00:00Z",
-    "simulated": False,
-    "errors": [],
-    "engine": _HEALTHY["engine"],
-}
 
 
 class Story:
@@ -49,8 +37,8 @@ class Story:
     def plan(self, host: str, *steps: tuple[str, str], docker: str | None = "26.1.5") -> None:
         """Hello, facts, and a plan of (id, task)."""
         self.add(host, "host_connected", 0.2, hello={"hostname": host, "python": "3.11.2", "user": "root"})
-        engine = {**FACTS["engine"], "present": docker is not None, "version": docker}
-        self.add(host, "host_facts", 0.1, facts={**FACTS, "engine": engine})
+        facts = healthy_facts({"engine.present": docker is not None, "engine.version": docker})
+        self.add(host, "host_facts", 0.1, facts=facts)
         planned = [{"id": step, "task": task} for step, task in steps]
         self.add(host, "host_plan", segment=1, hash="0" * 64, steps=planned)
 

@@ -13,11 +13,13 @@ import pytest
 import story
 
 import fleet
+from fleet.agent.files import content_difference
 from fleet.core.documents import json_text
 from fleet.core.events import Event
 from fleet.core.schema import validate
 from fleet.core.secret import Scrubber, Secret
 from fleet.report.console import JsonConsole, LogSubscriber, console_for
+from fleet.report.diff import diff_lines
 from fleet.report.live import LiveConsole, draw, row, rows
 from fleet.report.narrate import Verbosity
 from fleet.report.plain import PlainConsole
@@ -186,6 +188,40 @@ def test_json_is_one_valid_document_and_nothing_else(events: list[Event]) -> Non
     document = json.loads(stream.getvalue())
     assert validate(document, "run") == []
     assert document["counts"] == dict(events[-1].data["counts"])
+
+
+CHANGED = content_difference("/etc/motd", b"hello\nold\n", b"hello\nnew\n", show=True)
+SECRET = content_difference("/etc/token", b"old", b"new", show=False)
+UNIFIED = [
+    "        --- /etc/motd (now)",
+    "        +++ /etc/motd (wanted)",
+    "        @@ -1,2 +1,2 @@",
+    "         hello",
+    "        -old",
+    "        +new",
+    "        content: ******** → ********",
+]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_contents_of_files_are_shown_as_the_host_compared_them(check: bool) -> None:
+    tale = story.Story("gpu01", check=check, diff=True)
+    tale.plan("gpu01", ("1.copy.file", "Greeting"))
+    if check:
+        tale.check("gpu01", "1.copy.file", "would_change", diff=[CHANGED, SECRET])
+    else:
+        tale.step("gpu01", "1.copy.file", "Greeting", "changed", 0.1, "1/1", diff=[CHANGED, SECRET])
+    assert all(validate(event.as_json(), "event") == [] for event in tale.events)
+    lines = plain(tale.events, diff=True).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("gpu01  "))
+    assert lines[first].split() == ["gpu01", *(["would", "change"] if check else ["changed"]), "Greeting"]
+    assert lines[first + 1 : first + 8] == UNIFIED
+    assert not any("sha256" in line for line in lines)
+
+
+def test_contents_that_are_no_text_are_shown_by_their_summaries() -> None:
+    lines = diff_lines([content_difference("/x", None, b"\0", show=True)])
+    assert [text_of(line) for line in lines] == ["        content: (none) → 1 bytes, sha256 6e340b9cffb37a98"]
 
 
 def test_json_lists_what_is_known_only_after_apply() -> None:
