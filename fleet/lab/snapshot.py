@@ -137,6 +137,8 @@ def _units(lab: Lab, host: str) -> dict[str, str]:
             continue
         is_unit = len(words) > 3 and words[1] in ("loaded", "not-found", "masked", "error", "bad-setting")
         value = f"{words[2]}/{words[3]}" if is_unit else words[1]
+        if value == "inactive/dead":
+            continue  # systemd lists such a unit only while it happens to have it in memory
         units[f"{words[0]} ({'state' if is_unit else 'file'})"] = value
     return units
 
