@@ -28,7 +28,7 @@ ENDS = (
 #: How a step that needs nothing more has ended.
 WELL = frozenset({"ok", "changed", "skipped"})
 #: What a resume would go on with.
-LEFT_OVER = frozenset({"pending", "cancelled", "interrupted", "failed", "blocked", "locked", "unreachable"})
+LEFT_OVER = frozenset({"cancelled", "interrupted", "failed", "blocked", "locked", "unreachable"})
 
 
 @dataclass

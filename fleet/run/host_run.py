@@ -44,13 +44,15 @@ CLOCK_TOLERANCE_S = 300.0
 class SegmentInputs:
     """What a segment was compiled from, and the hash that came out: enough to compile it again.
 
-    ``now_unix`` is the controller's clock when the facts arrived.
+    ``now_unix`` is the controller's clock when the facts arrived, ``ssh_client`` the address the host saw
+    the connection come from.
     """
 
     segment: int
     facts: Mapping[str, Any]
     answers: Mapping[str, Any]
     now_unix: float
+    ssh_client: str | None
     plan_hash: str
 
 
@@ -192,24 +194,27 @@ class HostRun:
         facts, now_unix = self._facts(), time.time()
         self._publish("host_facts", facts=facts)
         answers = self._answers(self._compiler.queries(facts))
-        segment = self._compiler.segment(facts, answers, now_unix=now_unix)
+        ssh_client = self._link.agent.seen_from
+        segment = self._compiler.segment(facts, answers, now_unix=now_unix, ssh_client=ssh_client)
         self._announce(segment)
         if segment.plan["steps"] and not self._context.check:
             number = segment.plan["segment"]
             plan_hash = protocol.plan_hash(segment.plan)
-            inputs = SegmentInputs(number, facts, answers, now_unix, plan_hash)
+            inputs = SegmentInputs(number, facts, answers, now_unix, ssh_client, plan_hash)
             self._context.ledger.save(self._host, inputs)
         return segment
 
     def _recompile(self, inputs: SegmentInputs) -> CompiledSegment:
         self._compiler.queries(inputs.facts)
-        segment = self._compiler.segment(inputs.facts, inputs.answers, now_unix=inputs.now_unix)
+        segment = self._compiler.segment(
+            inputs.facts, inputs.answers, now_unix=inputs.now_unix, ssh_client=inputs.ssh_client
+        )
         if protocol.plan_hash(segment.plan) != inputs.plan_hash:
             raise HostFailed(
                 "the plan is not the one that was interrupted: inventory, playbook or fleet changed since",
                 host=self._host,
-                remedy=f"start anew: fleet unlock {self._host} --run {self._context.run}; then: "
-                f"{self._context.again} --limit {self._host}",
+                remedy=f"start anew: {self._context.again} --limit {self._host}"
+                f" (first, if it is still locked: fleet unlock {self._host} --run {self._context.run})",
             )
         self._announce(segment)
         return segment

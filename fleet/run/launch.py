@@ -81,7 +81,8 @@ def resume(row: RunRow, around: Surroundings) -> RunResult:
     left = _left_over(row, around.store)
     if not left:
         raise RefusedError(
-            f"run {row.run} left nothing: every host converged", remedy="fleet runs show " + row.run
+            f"run {row.run} left nothing to resume: every host converged, or waits for leave",
+            remedy="fleet runs show " + row.run,
         )
     around.store.reopen_run(row.run)
     first_seq = around.store.last_seq(row.run)
@@ -89,7 +90,8 @@ def resume(row: RunRow, around: Surroundings) -> RunResult:
 
 
 def _left_over(row: RunRow, store: Store) -> list[str]:
-    done = {host.host for host in store.hosts(row.run) if host.state == ended.CONVERGED}
+    over = (ended.CONVERGED, ended.PENDING)  # a pending host has a command of its own, with leave
+    done = {host.host for host in store.hosts(row.run) if host.state in over}
     return [name for name in row.hosts if name not in done]
 
 
