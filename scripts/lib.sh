@@ -110,6 +110,15 @@ ensure_debootstrap() {
         install_packages "the lab's images are made with debootstrap" debootstrap debian-archive-keyring
 }
 
+# What the tests of the transport log in to on this machine: sshd, sudo, a csh. They start sshd themselves.
+ensure_test_tools() {
+    local missing=()
+    [ -x /usr/sbin/sshd ] || missing+=(openssh-server)
+    command -v sudo >/dev/null || missing+=(sudo)
+    command -v tcsh >/dev/null || missing+=(tcsh)
+    [ ${#missing[@]} -eq 0 ] || install_packages "the tests log in to this machine" "${missing[@]}"
+}
+
 # Everything the lab needs of this machine.
 ensure_lab_tools() {
     is_root || say "not root: what is missing cannot be installed, and the lab cannot be bootstrapped"

@@ -404,9 +404,9 @@ def unified(path: str, before: str, after: str) -> str:
 
 
 def _summary(data: bytes) -> str:
-    import hashlib
+    from fleet.agent.digest import sha256
 
-    return "%d bytes, sha256 %s" % (len(data), hashlib.sha256(data).hexdigest()[:16])
+    return "%d bytes, sha256 %s" % (len(data), sha256(data).hex()[:16])
 
 
 def _text_or_none(data: bytes) -> Optional[str]:

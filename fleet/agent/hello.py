@@ -125,30 +125,16 @@ def host_key_fingerprints(folder: str) -> list[str]:
 def _fingerprint(line: str) -> Optional[str]:
     import binascii
 
+    from fleet.agent.digest import sha256
+
     words = line.split()
     if len(words) < 2:
         return None
     try:
-        digest = _sha256(binascii.a2b_base64(words[1]))
+        digest = sha256(binascii.a2b_base64(words[1]))
     except ValueError:
         return None
     return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
-
-
-def _sha256(data: bytes) -> bytes:
-    """SHA-256 without loading OpenSSL (3 ms) where Python has its own under one of two names."""
-    try:
-        return _builtin_sha256(data)
-    except ImportError:
-        import hashlib
-
-        return hashlib.sha256(data).digest()
-
-
-def _builtin_sha256(data: bytes) -> bytes:
-    name = "_sha2" if sys.version_info >= (3, 12) else "_sha256"
-    digest: bytes = __import__(name).sha256(data).digest()
-    return digest
 
 
 def _user_name(uid: int) -> str:

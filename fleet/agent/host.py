@@ -57,8 +57,8 @@ class Host:
     ) -> None:
         self.root = root
         self.secrets = secrets if secrets is not None else {}
-        self.state_dir = state_dir or os.environ.get("FLEET_STATE_DIR") or self.path(STATE_DIR)
-        self.runtime_dir = runtime_dir or os.environ.get("FLEET_RUNTIME_DIR") or self.path(RUNTIME_DIR)
+        self.state_dir = state_dir or os.environ.get("FLEET_AGENT_STATE_DIR") or self.path(STATE_DIR)
+        self.runtime_dir = runtime_dir or os.environ.get("FLEET_AGENT_RUNTIME_DIR") or self.path(RUNTIME_DIR)
         self.output_dir = output_dir
         self.step_ends: Optional[float] = None
         self._cancelled = cancelled

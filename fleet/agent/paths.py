@@ -31,10 +31,10 @@ class Paths:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Paths:
-        """The defaults, or what FLEET_STATE_DIR and FLEET_RUNTIME_DIR say (unit tests set them)."""
+        """The defaults, or what FLEET_AGENT_STATE_DIR and FLEET_AGENT_RUNTIME_DIR say (unit tests set them)."""
         return cls(
-            environment.get("FLEET_STATE_DIR") or STATE_DIR,
-            environment.get("FLEET_RUNTIME_DIR") or RUNTIME_DIR,
+            environment.get("FLEET_AGENT_STATE_DIR") or STATE_DIR,
+            environment.get("FLEET_AGENT_RUNTIME_DIR") or RUNTIME_DIR,
         )
 
     @property

@@ -118,9 +118,9 @@ def canonical(value: Any) -> str:
 
 def plan_hash(plan: Any) -> str:
     """SHA-256 of the canonical plan, as 64 hex digits."""
-    import hashlib
+    from fleet.agent.digest import sha256
 
-    return hashlib.sha256(canonical(plan).encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256(canonical(plan).encode("utf-8", "surrogateescape")).hex()
 
 
 class FramingError(ValueError):

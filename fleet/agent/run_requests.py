@@ -117,7 +117,7 @@ class RunRequests:
 
         A plan that was done before is not begun again: the records of its last attempt stream.
         """
-        if os.geteuid() != 0 and not os.environ.get("FLEET_STATE_DIR"):
+        if os.geteuid() != 0 and not os.environ.get("FLEET_AGENT_STATE_DIR"):
             raise RequestError(ERROR_PERMISSION, "only root can change this host", remedy="set become: true")
         plan, _ = self._plan(params)
         secrets = _secrets(params)

@@ -180,16 +180,20 @@ class Session:
             account = Host().account(user) if user not in (None, "root") else None
         except StepFailed as error:
             raise RequestError("failed", error.what, remedy=error.remedy) from None
-        return execute(
-            argv,
-            account=account,
-            stdin=params.get("stdin"),
-            deadline_s=float(params.get("deadline_s") or 3600.0),
-            on_output=lambda stream, text: self._channel.send(
-                {"type": "output", "id": request, "stream": stream, "text": text}
-            ),
-            gone=self._channel.gone,
-        )
+        try:
+            return execute(
+                argv,
+                account=account,
+                stdin=params.get("stdin"),
+                deadline_s=float(params.get("deadline_s") or 3600.0),
+                on_output=lambda stream, text: self._channel.send(
+                    {"type": "output", "id": request, "stream": stream, "text": text}
+                ),
+                gone=self._channel.gone,
+            )
+        except FileNotFoundError:
+            remedy = "install what brings it; a whole shell line is run by: -- sh -c 'LINE'"
+            raise RequestError("failed", "the command %s was not found" % argv[0], remedy=remedy) from None
 
 
 def _module(name: str) -> Any:

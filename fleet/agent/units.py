@@ -21,7 +21,7 @@ _PROPERTIES = (
     "UMask=0077",
     "LimitCORE=0",  # the worker holds secrets in memory
 )
-_VARIABLES = ("FLEET_STATE_DIR", "FLEET_RUNTIME_DIR")
+_VARIABLES = ("FLEET_AGENT_STATE_DIR", "FLEET_AGENT_RUNTIME_DIR")
 
 
 class NotStarted(Exception):

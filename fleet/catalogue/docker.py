@@ -16,6 +16,7 @@ class EnginePackages:
     """Packages of one engine: ``engine`` are held, ``versioned`` carry the pinned version, ``support`` do
     not.
 
+    ``starts``: units that the scripts of the packages enable and start when they are first installed.
     ``validates``: this dockerd knows ``--validate`` (from 23.0).
     """
 
@@ -23,6 +24,7 @@ class EnginePackages:
     versioned: tuple[str, ...]
     support: tuple[str, ...]
     validates: bool = False
+    starts: tuple[str, ...] = ()
 
 
 def distribution_packages(os_id: str, version: str) -> EnginePackages | None:
@@ -70,4 +72,5 @@ def _packages(entry: dict[str, Any]) -> EnginePackages:
         tuple(entry["versioned"]),
         tuple(entry["support"]),
         bool(entry.get("validates")),
+        tuple(entry["starts"]),
     )

@@ -6,21 +6,33 @@ from typing import Any
 
 import click
 
-from fleet.cli.options import Session, connection_options, inventory_argument, output_options
+from fleet.cli.options import DEFAULT_FORKS, Session, connection_options, inventory_argument, output_options
 
 EXAMPLES = """\b
 Examples:
   fleet exec site.yaml all -- uptime
   fleet exec site.yaml 'gpu*:!gpu07' -- sh -c 'df -h /var/lib/docker | tail -1'
-  fleet exec site.yaml gpu01 --user anna -- id"""
+  fleet exec site.yaml gpu01 --user anna -- id
+  fleet exec site.yaml gpu --json -- nvidia-smi -L
+
+The command is an argument vector, not a shell line. It takes no lease and is not journalled.
+
+\b
+Exit codes: 0 it ended with 0 everywhere, 1 somewhere it did not, 2 bad input, 3 a host was unreachable."""
 
 
 @click.command("exec", epilog=EXAMPLES, context_settings={"ignore_unknown_options": True})
 @inventory_argument
 @click.argument("pattern", metavar="PATTERN")
-@click.argument("command", metavar="CMD", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", metavar="-- CMD [ARG…]", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
-    "--forks", "-f", type=click.IntRange(1, 5000), default=50, show_default=True, help="Hosts at once."
+    "--forks",
+    "-f",
+    type=click.IntRange(1, 5000),
+    metavar="NUMBER",
+    default=DEFAULT_FORKS,
+    show_default=True,
+    help="Hosts at once.",
 )
 @click.option("--user", "become_user", metavar="NAME", help="Run as this user instead of root.")
 @click.option("--deadline", type=float, default=300.0, show_default=True, metavar="SECONDS", help="Per host.")
@@ -28,11 +40,7 @@ Examples:
 @output_options
 @click.pass_obj
 def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str, ...], **options: Any) -> int:
-    """Run CMD on every host that PATTERN names; output lines carry the host's name.
-
-    The command is an argument vector, not a shell line; it takes no lease and is not journalled.
-    Exit 0 when it ended with 0 everywhere, 1 when it did not somewhere, 3 when a host was unreachable.
-    """
+    """Run CMD on every host that PATTERN names; output lines carry the host's name."""
     from fleet.cli.playing import load_options
     from fleet.lab.presence import refuse_if_down
     from fleet.run.single import Execution, execute
@@ -43,6 +51,7 @@ def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str,
         ask_become_pass=options["ask_become_pass"],
         vault_password_file=options["vault_password_file"],
         accept_new=options["accept_new"],
+        ssh_config=options["ssh_config"],
     )
     execution = Execution(
         inventory=inventory,

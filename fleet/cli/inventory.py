@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from fleet.inventory import Host, Inventory
 
 
-@click.command()
+EXAMPLES = """\b
+Examples:
+  fleet inventory site.yaml                      is it valid, and who is in it?
+  fleet inventory site.yaml --graph              groups and their hosts as a tree
+  fleet inventory site.yaml --host gpu01         each variable of gpu01, and where it came from
+  fleet inventory site.yaml --limit 'gpu:!rack_b' --json
+  ansible-inventory -i hosts.ini --list | fleet inventory -
+
+What is wrong is told with file:line:column, everything at once, exit 2. Secrets are not fetched."""
+
+
+@click.command(epilog=EXAMPLES)
 @click.argument("source", metavar="INVENTORY")
 @click.option(
     "--limit", "-l", metavar="PATTERN", help="Only these hosts: names, globs, groups, a:&b, a:!b, @file."
@@ -30,7 +41,10 @@ if TYPE_CHECKING:
     help="Password of !vault values; a program is run. Default: $ANSIBLE_VAULT_PASSWORD_FILE.",
 )
 @click.option(
-    "--ssh-config", type=click.Path(path_type=Path), metavar="FILE", help="Instead of ~/.ssh/config."
+    "--ssh-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read this instead of ~/.ssh/config.",
 )
 def inventory(
     source: str,

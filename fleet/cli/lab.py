@@ -8,27 +8,39 @@ from pathlib import Path
 
 import click
 
+from fleet.cli.lazy import Group
 from fleet.core.errors import ExitCode, FleetError
 from fleet.lab.engine import Engine
 from fleet.lab.images import Images
 from fleet.lab.lab import Lab
 
-_NAME = click.option("--name", help="Name of the lab [default: the inventory's file name without .yaml].")
-_INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
+_NAME = click.option(
+    "--name", metavar="NAME", help="Name of the lab; default: the inventory's file name without .yaml."
+)
+_INVENTORY = click.argument("inventory", metavar="INVENTORY", type=click.Path(path_type=Path))
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    epilog="""\b
+Examples:
+  fleet lab up inventories/lab.yaml        make it, or what is missing of it
+  fleet lab status inventories/lab.yaml    which host is up, and where
+  fleet lab down inventories/lab.yaml      leave nothing of it
+
+It needs Linux, root, a Docker Engine and debootstrap; ./scripts/setup brings them. Everything about
+such a host is marked simulated. docs/lab.md says what each variable of a lab does.""",
+)
 def lab() -> None:
-    """Real hosts on this machine: systemd, sshd, apt and a Docker Engine of their own.
-
-    \b
-    fleet lab up inventories/lab.yaml        make it, or what is missing of it
-    fleet lab status inventories/lab.yaml    which host is up, and where
-    fleet lab down inventories/lab.yaml      leave nothing of it
-    """
+    """Real hosts on this machine: systemd, sshd, apt and a Docker Engine of their own."""
 
 
-@lab.command()
+@lab.command(
+    epilog="""\b
+Examples:
+  fleet lab up inventories/lab.yaml
+  fleet lab up second.yaml --name second   beside the first; needs a lab_subnet of its own"""
+)
 @_INVENTORY
 @_NAME
 @click.option("--replace", is_flag=True, help="Take down a lab of this name that another checkout has up.")
@@ -37,10 +49,6 @@ def up(inventory: Path, name: str | None, replace: bool) -> None:
 
     The first time takes minutes (Debian releases are bootstrapped, an image with torch is built);
     after that, seconds.
-
-    \b
-    fleet lab up inventories/lab.yaml
-    fleet lab up inventories/lab.yaml --name second     (needs another lab_subnet)
     """
     started = time.monotonic()
     built = Lab.load(inventory, name, progress=click.echo)
@@ -51,12 +59,20 @@ def up(inventory: Path, name: str | None, replace: bool) -> None:
     click.echo(f"try: fleet provision {inventory}    log in: ssh -F {built.state.directory}/ssh_config HOST")
 
 
-@lab.command()
+@lab.command(
+    epilog="""\b
+Examples:
+  fleet lab down inventories/lab.yaml
+  fleet lab down inventories/lab.yaml --purge      the next up takes minutes again"""
+)
 @_INVENTORY
 @_NAME
 @click.option("--purge", is_flag=True, help="Also remove the images the lab's hosts are made of.")
 def down(inventory: Path, name: str | None, purge: bool) -> None:
-    """Take the lab down: hosts, networks, volumes, keys and passwords. Images stay unless --purge."""
+    """Take the lab down, and leave nothing of it.
+
+    Hosts, networks, volumes, keys and passwords go; images stay unless --purge.
+    """
     built = Lab.load(inventory, name, progress=click.echo)
     removed = built.down()
     click.echo(f"lab {built.name} is down: {len(removed)} things removed")
@@ -64,10 +80,15 @@ def down(inventory: Path, name: str | None, purge: bool) -> None:
         click.echo(f"{len(Images(Engine(), click.echo).purge())} images removed")
 
 
-@lab.command()
+@lab.command(
+    epilog="""\b
+Examples:
+  fleet lab status inventories/lab.yaml
+  fleet lab status inventories/lab.yaml --json | jq .up"""
+)
 @_INVENTORY
 @_NAME
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
 def status(inventory: Path, name: str | None, as_json: bool) -> None:
     """Say which hosts of the lab are there. Exit 0 where all are up, 1 where not."""
     found = Lab.load(inventory, name).status()

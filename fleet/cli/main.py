@@ -23,13 +23,13 @@ from fleet.core.errors import ExitCode, FleetError, InputError
 COMMANDS = {
     "provision": (
         "fleet.cli.provision:provision",
-        "Make every host match: Docker, toolkit, pinned image.",
+        "Make every host match: Docker and the pinned image.",
     ),
     "run": ("fleet.cli.run:run", "Run any playbook."),
     "exec": ("fleet.cli.exec:exec_", "Run one command on many hosts."),
     "inventory": (
         "fleet.cli.inventory:inventory",
-        "Validate an inventory, list its hosts, explain a host's variables.",
+        "Check an inventory, list its hosts, explain one host.",
     ),
     "runs": ("fleet.cli.runs:runs", "List past runs, show one."),
     "resume": ("fleet.cli.resume:resume", "Go on with what a run left."),
@@ -53,14 +53,17 @@ READER_GONE = 141
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  fleet inventory lab.yaml                     is it valid, and who is in it?
-  fleet provision lab.yaml --check --diff      what would change
-  fleet provision lab.yaml                     make it so
+  fleet inventory site.yaml                    is it valid, and who is in it?
+  fleet provision site.yaml --check --diff     what would change
+  fleet provision site.yaml                    make it so
+  fleet report last                            how each host ended, and why
   fleet resume last                            go on with what was left
+  fleet lab up inventories/lab.yaml            real hosts on this machine, to try all this on
 
 \b
-Exit codes: 0 done, 1 a host failed, 2 bad input (nothing was touched), 3 a host was unreachable,
-4 findings, 5 pending, 70 a bug in fleet, 130 interrupted.""",
+Exit codes, the first that applies:
+  130 interrupted    70 a bug in fleet    2 bad input or refused: nothing was touched
+  1 a host failed or was blocked    3 a host was unreachable    5 a host waits for leave    0 done""",
 )
 @click.version_option(fleet.__version__, "-V", "--version", prog_name="fleet", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -117,7 +120,14 @@ def _usage_words(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         known = [name for option in (error.ctx.command.params if error.ctx else ()) for name in option.opts]
         near = difflib.get_close_matches(error.option_name, known, n=1)
-        return f"there is no option {error.option_name}" + (f"; did you mean {near[0]}?" if near else "")
+        if near:
+            return f"there is no option {error.option_name}; did you mean {near[0]}?"
+        where = (
+            "; a command's options stand after its name"
+            if isinstance(error.ctx and error.ctx.command, LazyGroup)
+            else ""
+        )
+        return f"there is no option {error.option_name}{where}"
     message = error.format_message().rstrip(".")
     return f"{message[:1].lower()}{message[1:]}"
 

@@ -166,6 +166,7 @@ host_options = _all(
         "--forks",
         "-f",
         type=click.IntRange(1, 5000),
+        metavar="NUMBER",
         default=DEFAULT_FORKS,
         show_default=True,
         help="Hosts worked on at once.",
@@ -185,14 +186,14 @@ play_options = _all(
     click.option(
         "--tags",
         "-t",
-        metavar="WORD[,WORD…]",
+        metavar="WORD,…",
         multiple=True,
         callback=words,
         help="Only tasks with one of these tags.",
     ),
     click.option(
         "--skip-tags",
-        metavar="WORD[,WORD…]",
+        metavar="WORD,…",
         multiple=True,
         callback=words,
         help="No task with one of these tags.",
@@ -200,10 +201,10 @@ play_options = _all(
     click.option(
         "--extra-vars",
         "-e",
-        metavar="KEY=VALUE|@FILE|JSON",
+        metavar="VARS",
         multiple=True,
         callback=extra_variables,
-        help="Variables above all others; may be given several times.",
+        help="Variables above all others: KEY=VALUE, @FILE.yaml or a JSON object; may be repeated.",
     ),
     click.option(
         "--disrupt",
@@ -217,12 +218,18 @@ connection_options = _all(
     click.option(
         "--vault-password-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Holds the password of !vault values.",
+        help="Holds the password of !vault values; a program is run. Default: $ANSIBLE_VAULT_PASSWORD_FILE.",
     ),
     click.option(
         "--accept-new",
         is_flag=True,
         help="Pin the key of a host not yet on file. A changed key always stops that host.",
+    ),
+    click.option(
+        "--ssh-config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Read this instead of ~/.ssh/config.",
     ),
 )
 

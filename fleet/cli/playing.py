@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.core.errors import InputError
+
 if TYPE_CHECKING:
     from fleet.cli.options import Session
+    from fleet.core.events import Subscriber
+    from fleet.core.log import LogFile
     from fleet.core.secret import Secret
     from fleet.inventory import LoadOptions
     from fleet.run.control import Control
     from fleet.run.engine import RunResult
     from fleet.run.launch import Surroundings
     from fleet.run.request import RunRequest
+
+_LIBRARIES = ("paramiko", "fabric", "invoke", "fleet.transport")
 
 
 def play(session: Session, request: RunRequest, load: LoadOptions) -> int:
@@ -28,7 +35,7 @@ def play(session: Session, request: RunRequest, load: LoadOptions) -> int:
 
     refuse_if_down(request.inventory)
     with surroundings(session, load) as around:
-        return _see_through(lambda: launch(request, around), around.control)
+        return _see_through(lambda: launch(request, around), around)
 
 
 def go_on(session: Session, prefix: str, load: LoadOptions) -> int:
@@ -39,7 +46,7 @@ def go_on(session: Session, prefix: str, load: LoadOptions) -> int:
     with surroundings(session, load) as around:
         row = around.store.find_run(prefix)
         refuse_if_down(row.inventory)
-        return _see_through(lambda: resume(row, around), around.control)
+        return _see_through(lambda: resume(row, around), around)
 
 
 @contextmanager
@@ -48,27 +55,56 @@ def surroundings(session: Session, load: LoadOptions) -> Iterator[Surroundings]:
     from fleet.report.console import LogSubscriber
     from fleet.run.launch import Surroundings
 
-    with session.store() as store:
+    with session.store() as store, _libraries_logged(session.log):
         console = [session.console(), LogSubscriber(session.log)]
         yield Surroundings(store=store, scrubber=session.scrubber, console=console, load=load)
 
 
-def _see_through(start: Callable[[], RunResult], control: Control) -> int:
-    with _interrupts(control):
+@contextmanager
+def _libraries_logged(log: LogFile) -> Iterator[None]:
+    """What paramiko and its kin have to say goes to the log file, never on the screen."""
+    import logging
+
+    from fleet.core.log import library_handler
+
+    handler = library_handler(log)
+    loggers = [logging.getLogger(name) for name in _LIBRARIES]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+def _see_through(start: Callable[[], RunResult], around: Surroundings) -> int:
+    with _interrupts(around.control, _teller(around.console)):
         return int(start().exit_code)
 
 
+def _teller(consoles: Iterable[Subscriber]) -> Callable[[str], None]:
+    """How to say something amid a run: under the live table where there is one, else on standard error."""
+    from fleet.report.live import LiveConsole
+
+    tables = [console for console in consoles if isinstance(console, LiveConsole)]
+
+    def tell(words: str) -> None:
+        if not any(table.notice(words) for table in tables):
+            click.echo(words, err=True)
+
+    return tell
+
+
 @contextmanager
-def _interrupts(control: Control) -> Iterator[None]:
+def _interrupts(control: Control, tell: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C once cancels at the next step edge, twice detaches."""
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         if control.interrupt() == "cancel":
-            click.echo(
-                "stopping at the next step edge; Ctrl-C again leaves the hosts to go on alone", err=True
-            )
+            tell("stopping at the next step edge; Ctrl-C again leaves the hosts to go on alone")
         else:
-            click.echo("detached: the hosts go on alone", err=True)
+            tell("detached: the hosts go on alone; fleet resume goes on watching them")
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:
@@ -83,6 +119,7 @@ def load_options(
     ask_become_pass: bool,
     vault_password_file: Path | None,
     accept_new: bool,
+    ssh_config: Path | None = None,
     extra_vars: Iterable[tuple[str, Any]] = (),
 ) -> LoadOptions:
     """What the command line adds to the inventory, prompts included; secrets go to the scrubber."""
@@ -92,7 +129,7 @@ def load_options(
 
     become: Secret | None = None
     if ask_become_pass:
-        become = Secret(click.prompt("sudo password", hide_input=True, err=True), "-K")
+        become = Secret(_asked("sudo password"), "-K")
         session.scrubber.add(become)
     vault: Secret | None = None
     if vault_password_file is not None:
@@ -101,9 +138,25 @@ def load_options(
     return LoadOptions(
         vault_password=vault,
         accept_new=accept_new,
+        ssh_config=ssh_config,
         become_password=become,
         extra_vars=extra_variables(extra_vars),
     )
+
+
+def _asked(what: str) -> str:
+    """What is typed on the terminal, also where standard input is a pipe. InputError without a terminal."""
+    import os
+
+    if not sys.stdin.isatty():
+        try:
+            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        except OSError:
+            raise InputError(
+                f"there is no terminal to ask for the {what} on",
+                remedy="set ansible_become_password in the inventory, for example: !secret env SUDO_PASSWORD",
+            ) from None
+    return str(click.prompt(what, hide_input=True, err=True))
 
 
 def extra_variables(given: Iterable[tuple[str, Any]]) -> Mapping[str, object]:

@@ -18,12 +18,15 @@ from fleet.cli.options import (
 
 EXAMPLES = """\b
 Examples:
-  fleet provision lab.yaml                        make every host match
-  fleet provision lab.yaml --check --diff         say what would change, change nothing
+  fleet provision site.yaml                       make every host match
+  fleet provision site.yaml --check --diff        say what would change, change nothing
   fleet provision site.yaml --limit 'gpu[1:4]'    only these hosts
   fleet provision site.yaml -e image=pytorch-cuda:2.7 -K
   fleet provision site.yaml --limit gpu02 --disrupt
                                                   with leave to restart a busy engine
+
+Ctrl-C stops every host at the next step edge; a second one leaves them to go on alone. Either way
+fleet resume takes the run up again. What the playbook reads: docs/provision.md
 
 \b
 Exit codes: 0 done, 1 a host failed or was blocked, 2 bad input, 3 unreachable, 5 pending."""
@@ -57,6 +60,7 @@ def play_playbook(session: Session, inventory: str, playbook: str, options: dict
         ask_become_pass=options["ask_become_pass"],
         vault_password_file=options["vault_password_file"],
         accept_new=options["accept_new"],
+        ssh_config=options["ssh_config"],
         extra_vars=extra_vars,
     )
     request = RunRequest(

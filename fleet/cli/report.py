@@ -26,7 +26,7 @@ Examples:
 @output_options
 @click.pass_obj
 def report(session: Session, run: str, host: str | None) -> None:
-    """Show a run's reports. RUN is an id's first digits, or ``last``."""
+    """Show a run's reports. RUN is an id's first digits, or "last"; HOST picks one."""
     with session.store() as store:
         row = store.find_run(run)
         found = store.reports(row.run, host)
@@ -86,6 +86,7 @@ def _all(documents: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 def _one(document: Mapping[str, Any]) -> list[Line]:
     from fleet.report.style import DIM, ROLES, STRONG, Span, line
+    from fleet.report.view import titles
     from fleet.report.words import duration, printable
 
     status = document["status"]
@@ -94,9 +95,10 @@ def _one(document: Mapping[str, Any]) -> list[Line]:
         [*head, *line(f"  run {document['run']}  {document['ended_at']}  {_marked(document)}")]
     ]
     lines += [line(f"  {printable(document[key])}") for key in ("reason", "remedy") if document[key]]
-    for step in document["steps"]:
+    shown_as = titles([(step["id"], step["task"]) for step in document["steps"]])
+    for step, title in zip(document["steps"], shown_as, strict=True):
         took = step["duration_s"]
-        words = [step["task"], duration(took) if took and took >= 1 else "", step["reason"] or ""]
+        words = [title, duration(took) if took and took >= 1 else "", step["reason"] or ""]
         shown = Span(f"  {step['status'].replace('_', ' '):<17}", ROLES.get(step["status"], DIM))
         lines.append(line(shown, "  ", printable("  ".join(word for word in words if word))))
     return lines

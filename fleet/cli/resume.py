@@ -20,7 +20,12 @@ Examples:
 @output_options
 @click.pass_obj
 def resume(
-    session: Session, run: str, ask_become_pass: bool, vault_password_file: Path | None, accept_new: bool
+    session: Session,
+    run: str,
+    ask_become_pass: bool,
+    vault_password_file: Path | None,
+    accept_new: bool,
+    ssh_config: Path | None,
 ) -> int:
     """Go on with RUN on every host that did not converge.
 
@@ -34,5 +39,6 @@ def resume(
         ask_become_pass=ask_become_pass,
         vault_password_file=vault_password_file,
         accept_new=accept_new,
+        ssh_config=ssh_config,
     )
     return go_on(session, run, load)

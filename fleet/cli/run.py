@@ -20,7 +20,9 @@ EXAMPLES = """\b
 Examples:
   fleet run site.yaml site-tuning.yaml --check --diff
   fleet run site.yaml site-tuning.yaml --tags sysctl --limit 'gpu*:!gpu07'
-  fleet run site.yaml provision                  a shipped playbook by its name"""
+  fleet run site.yaml provision                  a shipped playbook by its name
+
+The words of playbooks: docs/playbooks.md; what differs from Ansible: docs/coming-from-ansible.md"""
 
 
 @click.command(epilog=EXAMPLES)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.cli.lazy import Group
 from fleet.cli.options import Session, output_options
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Group,
     invoke_without_command=True,
     epilog="""\b
 Examples:
@@ -23,11 +25,19 @@ Examples:
   fleet runs show 7f3a           each host's state and last step
   fleet runs show last""",
 )
-@click.option("--limit", "-n", type=click.IntRange(1, 10000), default=20, show_default=True, help="So many.")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(1, 10000),
+    metavar="NUMBER",
+    default=20,
+    show_default=True,
+    help="At most so many.",
+)
 @output_options
 @click.pass_context
 def runs(ctx: click.Context, limit: int) -> None:
-    """List past runs, newest first; ``show`` one."""
+    """List past runs, newest first, or show one."""
     if ctx.invoked_subcommand is not None:
         return
     session: Session = ctx.obj
@@ -41,12 +51,17 @@ def runs(ctx: click.Context, limit: int) -> None:
         _print(_table(found))
 
 
-@runs.command()
+@runs.command(
+    epilog="""\b
+Examples:
+  fleet runs show last
+  fleet runs show 7f3a --json            while it is open, too"""
+)
 @click.argument("run", metavar="RUN")
 @output_options
 @click.pass_obj
 def show(session: Session, run: str) -> None:
-    """Each host's state and last step. RUN is an id's first digits, or ``last``."""
+    """Show each host's state and last step. RUN is an id's first digits, or "last"."""
     with session.store() as store:
         row = store.find_run(run)
         hosts = store.hosts(row.run)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.cli.lazy import Group
 from fleet.cli.options import Session, output_options
 from fleet.core.errors import InputError, Position, Problem
 
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Group,
     epilog="""\b
 Examples:
   fleet schema list
   fleet schema show report > report.schema.json
   fleet schema check reports/7f3a12/gpu01.json
-  fleet schema check --schema inventory lab.yaml"""
+  fleet schema check --schema inventory lab.yaml""",
 )
 def schema() -> None:
     """The published schemas (JSON Schema 2020-12): list, show, check a file."""
@@ -30,7 +32,7 @@ def schema() -> None:
 @output_options
 @click.pass_obj
 def list_(session: Session) -> None:
-    """Every published schema, its major and what it describes."""
+    """List every published schema, its major and what it describes."""
     from fleet.core import schema as schemas
 
     loaded = {name: schemas.load(name) for name in schemas.names()}
@@ -42,10 +44,15 @@ def list_(session: Session) -> None:
         click.echo(f"fleet.{name + '/' + str(major):<14} {title}".rstrip())
 
 
-@schema.command()
-@click.argument("name")
+@schema.command(
+    epilog="""\b
+Examples:
+  fleet schema show inventory > inventory.schema.json       for an editor that checks while you type
+  fleet schema show fleet.report/1"""
+)
+@click.argument("name", metavar="NAME")
 def show(name: str) -> None:
-    """Print schema NAME."""
+    """Print one schema; fleet schema list has the names."""
     import json
 
     from fleet.core import schema as schemas
@@ -55,13 +62,22 @@ def show(name: str) -> None:
     )
 
 
-@schema.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
+@schema.command(
+    epilog="""\b
+Examples:
+  fleet schema check reports/7f3a12/gpu01.json              the file says which schema it follows
+  fleet schema check --schema playbook site-tuning.yaml
+  fleet report 7f3a gpu01 --json | fleet schema check -"""
+)
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--schema", "name", metavar="NAME", help="Which schema, where the file does not say.")
 @output_options
 @click.pass_obj
 def check(session: Session, file: Path, name: str | None) -> None:
-    """Hold FILE (JSON or YAML, ``-`` for standard input) against its schema; exit 2 when it does not fit."""
+    """Check a JSON or YAML file against its schema.
+
+    FILE may be - for standard input. Exit 2 where it does not fit, with each fault's line and column.
+    """
     from fleet.core import schema as schemas
 
     text = _read(file)
@@ -111,7 +127,9 @@ def _parse_yaml(text: str, file: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Dates stay text, as in JSON."""
+        """Dates stay text, as in JSON; what !secret and !vault stand for is text that nobody reads here."""
+
+    Loader.add_multi_constructor("!", lambda loader, suffix, node: f"!{suffix}")
 
     Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]

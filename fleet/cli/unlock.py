@@ -33,6 +33,7 @@ def unlock(
     ask_become_pass: bool,
     vault_password_file: Path | None,
     accept_new: bool,
+    ssh_config: Path | None,
 ) -> int:
     """Clear RUN's lease on HOST. Refused while a worker of that run is alive."""
     from fleet.cli.playing import load_options
@@ -43,8 +44,12 @@ def unlock(
         ask_become_pass=ask_become_pass,
         vault_password_file=vault_password_file,
         accept_new=accept_new,
+        ssh_config=ssh_config,
     )
     with session.store() as store:
         said = unlock_host(host, run, inventory, load, store, session.scrubber)
-    click.echo(said)
+    if session.json:
+        session.print_json({"host": host, "run": run, "said": said})
+    else:
+        click.echo(said)
     return 0

@@ -119,6 +119,13 @@ class Engine:
         )
         return done.stdout.split()
 
+    def all_names(self) -> list[str]:
+        """Names of the running containers of every lab of this machine."""
+        listed = self.docker(
+            "container", "ls", "--filter", f"label={LABEL}", "--format", "{{.Names}}", deadline=60
+        )
+        return listed.stdout.split()
+
     def image_id(self, tag: str) -> str | None:
         """The id of a local image, or None."""
         found = self.inspect("image", tag)

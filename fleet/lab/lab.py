@@ -20,6 +20,7 @@ from fleet.lab import hosts, registry
 from fleet.lab.definition import HostDefinition, LabDefinition, load_definition
 from fleet.lab.engine import LABEL, Engine, Progress, default_mtu
 from fleet.lab.images import PYTORCH, TINY, Images
+from fleet.lab.kernel import ensure_inotify
 from fleet.lab.state import State
 
 AT_ONCE = 8
@@ -78,6 +79,7 @@ class Lab:
         An empty ``address`` is filled in; what is returned has it.
         """
         with self.state.locked():
+            ensure_inotify(len(self.engine.all_names()) + 1, self._progress)
             host = host if host.address else replace(host, address=self._free_address())
             self.images.build([host], registry=False)
             self.definition = replace(self.definition, hosts=(*self.definition.hosts, host))
@@ -116,6 +118,7 @@ class Lab:
         self.engine.require()
         with self.state.locked():
             self._take_over(take_over)
+            ensure_inotify(len(self.engine.all_names()) + len(self.members), self._progress)
             place = self.place
             place.images.build(list(self.members), registry=self.definition.registry)
             for kind, subnet in self._networks().items():

@@ -33,5 +33,8 @@ def refuse_if_down(inventory: str) -> None:
         definition = load_definition(path)
     except InputError:
         return
-    if not (definition.state / "lab.json").is_file():
+    common = next(iter(definition.variables.values()))
+    # A lab brought up as --name OTHER is not where its inventory's file name says; lab_state knows.
+    states = [definition.state, *(Path(str(common[key])) for key in ("lab_state",) if key in common)]
+    if not any((state / "lab.json").is_file() for state in states):
         raise RefusedError(f"the lab of {inventory} is down", remedy=f"run fleet lab up {inventory}")

@@ -30,6 +30,8 @@ VOLATILE = (
     "var/lib/sudo",
     "var/lib/dbus",
 )
+# Written by Debian's sudo itself, in the home of a member of group sudo, when it is first used.
+SUDO_MARK = ".sudo_as_admin_successful"
 # Units that come and go with every login, and those systemd makes for mounts and devices, an
 # engine's network namespaces among them.
 VOLATILE_UNITS = (
@@ -92,7 +94,7 @@ def _files(root: Path) -> Iterator[tuple[str, str]]:
         for entry in entries:
             path = os.path.relpath(entry.path, root)
             status = entry.stat(follow_symlinks=False)
-            if path in VOLATILE or status.st_dev != device:
+            if path in VOLATILE or entry.name == SUDO_MARK or status.st_dev != device:
                 continue
             if stat.S_ISDIR(status.st_mode):
                 pending.append(Path(entry.path))
@@ -137,6 +139,8 @@ def _units(lab: Lab, host: str) -> dict[str, str]:
             continue
         is_unit = len(words) > 3 and words[1] in ("loaded", "not-found", "masked", "error", "bad-setting")
         value = f"{words[2]}/{words[3]}" if is_unit else words[1]
+        if value == "inactive/dead":
+            continue  # systemd lists such a unit only while it happens to have it in memory
         units[f"{words[0]} ({'state' if is_unit else 'file'})"] = value
     return units
 

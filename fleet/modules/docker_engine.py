@@ -102,7 +102,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     why = _held_back(args, facts, context)
     if why and not said:
         text = f"needs leave to restart Docker: {why}"
-        said.append(context.result("pending", text, remedy=f"go on: {context.disrupt_command}"))
+        said.append(context.result("pending", text, remedy=context.disrupt_command))
     return said
 
 
@@ -193,6 +193,8 @@ def _engine_step(
             wanted["version"] = _matching(args, offered) or args["version"]
         names.append(wanted)
     step = package_step(names, {"hold": args["hold"]}, context, part="engine")
+    if packages.starts and fact(facts, "packages.manager") == "apt":
+        step["args"]["starts"] = list(packages.starts)
     if _outdated(args, facts) and fact(facts, "engine.present") is not False:
         step["disruptive"] = True
     return step

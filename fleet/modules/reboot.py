@@ -30,7 +30,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     if not reasons:
         return []
     text = f"needs leave to reboot: {'; '.join(reasons)}"
-    return [context.result("pending", text, remedy=f"go on: {context.disrupt_command}", stops=True)]
+    return [context.result("pending", text, remedy=context.disrupt_command, stops=True)]
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:

@@ -15,6 +15,7 @@ from fleet.modules import load
 from fleet.modules.arguments import canonical_names, converted, near
 from fleet.modules.base import Answers, ArgumentProblem, Context, ControllerResult, Facts, Json, Module
 from fleet.playbook.files import find_file
+from fleet.playbook.labels import label
 from fleet.playbook.model import Task
 from fleet.playbook.options import RunOptions
 
@@ -162,6 +163,7 @@ class Surroundings:
             results = unit.module.results(unit.args, self.facts, own, context)
             if not any(result.stops for result in results):
                 unit.steps = unit.module.steps(unit.args, self.facts, own, context)
+                label(unit.steps, named=bool(unit.task.name or unit.task.loop))
         except ArgumentProblem as problem:
             raise at(unit.task, problem) from None
         return results

@@ -21,8 +21,11 @@ def diff_lines(differences: Iterable[Mapping[str, Any]] | None) -> list[list[Spa
     for difference in differences or ():
         path = printable(str(difference.get("path", "")))
         before, after = difference.get("before"), difference.get("after")
-        if _is_text(before) or _is_text(after):
-            lines += _unified(path, before, after)
+        unified = difference.get("unified")  # the host has it of a file's contents, which stay there
+        if unified:
+            lines += _shown(str(unified).splitlines())
+        elif _is_text(before) or _is_text(after):
+            lines += _shown(_unified(path, before, after))
         else:
             change = (Span(_value(before), BAD), " → ", Span(_value(after), GOOD))
             lines.append(line(f"{INDENT}{path}: ", *change))
@@ -33,13 +36,16 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and "\n" in value
 
 
-def _unified(path: str, before: Any, after: Any) -> list[list[Span]]:
+def _unified(path: str, before: Any, after: Any) -> list[str]:
     old, new = (str(value or "").splitlines() for value in (before, after))
     names = (
         f"{path} (now)" if before is not None else "/dev/null",
         f"{path} (wanted)" if after is not None else "/dev/null",
     )
-    texts = list(difflib.unified_diff(old, new, *names, lineterm=""))
+    return list(difflib.unified_diff(old, new, *names, lineterm=""))
+
+
+def _shown(texts: list[str]) -> list[list[Span]]:
     lines = [line(Span(f"{INDENT}{printable(text)}", _role(text))) for text in texts[:LINES_MOST]]
     if len(texts) > LINES_MOST:
         lines.append(line(Span(f"{INDENT}… {len(texts) - LINES_MOST} more lines", DIM)))

@@ -15,7 +15,7 @@ from fleet.core.events import Event
 from fleet.core.ids import utc_now
 from fleet.report.narrate import Narrator, Verbosity, header
 from fleet.report.recap import recap
-from fleet.report.style import DIM, PLAIN, ROLES, Line, Output, Span, ansi_of, line, text_of
+from fleet.report.style import DIM, PLAIN, ROLES, STRONG, Line, Output, Span, ansi_of, line, text_of
 from fleet.report.view import RUNNING, HostView, RunView, seconds_between
 from fleet.report.words import duration, plural, shortened
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 REFRESHES_PER_SECOND = 5
-_CHROME = 4  # lines of the screen that are not hosts: header, blank, counts, cursor
+_CHROME = 5  # lines of the screen that are not hosts: header, blank, counts, notice, cursor
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,15 @@ class LiveConsole:
         self._width = width
         self._lock = threading.Lock()
         self._live: Live | None = None
+        self._notice = ""
+
+    def notice(self, words: str) -> bool:
+        """Show ``words`` under the table from now on; False when there is no table on the screen.
+
+        Safe in a signal handler: it takes no lock and writes nothing, the next redraw does.
+        """
+        self._notice = words
+        return self._live is not None and self._live.is_started
 
     def handle(self, event: Event) -> None:
         """Take in one event; Rich's thread redraws."""
@@ -184,4 +193,6 @@ class LiveConsole:
 
         with self._lock:
             drawn = draw(self.view, self._clock(), console.width, console.height - _CHROME)
+        if self._notice:
+            drawn.append(line(Span(f"  {shortened(self._notice, console.width - 3)}", STRONG)))
         return Group(*(self._rich(one) for one in drawn))

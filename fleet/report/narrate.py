@@ -109,7 +109,7 @@ class Narrator:
         return self._step(host, step, step.status or "", step.duration_s)
 
     def _step(self, host: HostView, step: StepView, status: str, took: float | None) -> list[list[Span]]:
-        words = f"{step.task}{_took(took)}{f': {step.reason}' if step.reason else ''}"
+        words = f"{step.title}{_took(took)}{f': {step.reason}' if step.reason else ''}"
         return [self._said(host, status, words), *(diff_lines(step.diff) if self._verbosity.diff else [])]
 
     def _controller_result(self, host: HostView, event: Event) -> list[list[Span]]:

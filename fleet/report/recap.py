@@ -139,7 +139,7 @@ def _entry(view: RunView, group: Sequence[HostView]) -> Entry:
     if status == first.status or not first.reason:
         details.append("  ".join(facts_summary(first)) if first.status == "converged" else None)
     details.append(_failed_step(first) if len(group) == 1 else f"on {ranges(host.name for host in group)}")
-    if view.check:
+    if view.check and len(view.hosts) > ALL_SHOWN:  # of few hosts each such step had its own line above
         details += [_unforeseen(step) for step in first.unknown]
     details += [f"warning: {_general(first, words) if len(group) > 1 else words}" for words in first.warnings]
     name = first.name if len(group) == 1 else plural(len(group), "host")
@@ -148,7 +148,7 @@ def _entry(view: RunView, group: Sequence[HostView]) -> Entry:
 
 
 def _unforeseen(step: StepView) -> str:
-    return f"known after apply: {step.task}" + (f" ({step.reason})" if step.reason else "")
+    return f"known after apply: {step.title}" + (f" ({step.reason})" if step.reason else "")
 
 
 def _shared(group: Sequence[HostView], words: Sequence[str | None]) -> str | None:
@@ -162,7 +162,7 @@ def _failed_step(host: HostView) -> str | None:
     """Where it failed, when the reason does not already name the task."""
     for step in host.steps.values():
         if step.status in ("failed", "interrupted") and step.task not in (host.reason or ""):
-            return f"at step {host.place(step.id)}: {step.task}"
+            return f"at step {host.place(step.id)}: {step.title}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,23 +25,32 @@ ENDS = (
     "locked",
     "unreachable",
 )
+#: How a step that needs nothing more has ended.
+WELL = frozenset({"ok", "changed", "skipped"})
 #: What a resume would go on with.
-LEFT_OVER = frozenset({"pending", "cancelled", "interrupted", "failed", "blocked", "locked", "unreachable"})
+LEFT_OVER = frozenset({"cancelled", "interrupted", "failed", "blocked", "locked", "unreachable"})
 
 
 @dataclass
 class StepView:
-    """One planned step of a host. ``status`` is None until something is known."""
+    """One planned step of a host. ``status`` is None until something is known.
+
+    ``task`` is the task's name; ``title`` tells the steps of one task apart, and is what people see.
+    """
 
     id: str
     task: str
     segment: int
+    title: str = ""
     status: str | None = None
     checked: str | None = None
     reason: str | None = None
     diff: list[Any] | None = None
     duration_s: float | None = None
     exit_code: int | None = None
+
+    def __post_init__(self) -> None:
+        self.title = self.title or self.task
 
 
 @dataclass
@@ -77,10 +86,10 @@ class HostView:
 
     @property
     def done(self) -> int:
-        """Steps with a result, or already found as wanted."""
+        """Steps that are over and well, or already found as wanted; a failed or cancelled one is not done."""
         if self.status == "converged":
             return self.total
-        return sum(1 for step in self.steps.values() if step.status or step.checked in ("ok", "skipped"))
+        return sum((step.status or step.checked) in WELL for step in self.steps.values())
 
     @property
     def changed(self) -> int:
@@ -178,6 +187,15 @@ def seconds_between(start: str | None, end: str | None) -> float | None:
         return None
 
 
+def titles(steps: Sequence[tuple[str, str]]) -> list[str]:
+    """What people see of steps given as (id, task): ``Docker Engine (service)`` where a task has several."""
+    often = Counter(task for _, task in steps)
+    return [
+        f"{task} ({name.rpartition('.')[2]})" if often[task] > 1 and "." in name else task
+        for name, task in steps
+    ]
+
+
 def _words(value: Any) -> str | None:
     return printable(str(value)).strip() if value else None
 
@@ -198,8 +216,11 @@ def _facts(host: HostView, event: Event) -> None:
 
 def _plan(host: HostView, event: Event) -> None:
     segment = int(event.data.get("segment", 0))
-    for step in event.data.get("steps", ()):
-        host.steps[step["id"]] = StepView(step["id"], _words(step.get("task")) or step["id"], segment)
+    planned = [
+        (str(step["id"]), _words(step.get("task")) or step["id"]) for step in event.data.get("steps", ())
+    ]
+    for (name, task), title in zip(planned, titles(planned), strict=True):
+        host.steps[name] = StepView(name, task, segment, title)
     host.note = "checking"
 
 
@@ -219,14 +240,14 @@ def _checked(host: HostView, event: Event) -> None:
 def _started(host: HostView, event: Event) -> None:
     step = _step(host, event)
     host.current = step.id
-    host.note = step.task
+    host.note = step.title
 
 
 def _progress(host: HostView, event: Event) -> None:
     words = _words(event.data.get("text"))
     if words:
         step = _step(host, event)
-        host.note = f"{step.task}: {words}"
+        host.note = f"{step.title}: {words}"
 
 
 def _result(host: HostView, event: Event) -> None:

@@ -66,6 +66,7 @@ class Engine:
         self._compiled: dict[str, HostCompiler] = {}
         self._lock = threading.Lock()
         self._budget_spent = False
+        self._carriers = carriers_of(self.settings)
 
     def play(self) -> RunResult:
         """Play every play; a host that did not end well takes no part in later plays."""
@@ -75,7 +76,8 @@ class Engine:
                 if self.control.cancelled or self._budget_spent:
                     self._skip(batch)
                     continue
-                self._play_batch(play, number, batch)
+                for wave in waves(batch, self._carriers):
+                    self._play_wave(play, number, wave)
                 self._judge(play, batch)
         return RunResult(self.run, self._in_order())
 
@@ -83,16 +85,15 @@ class Engine:
         limited = {host.name for host in self.inventory.select(self.request.limit)}
         if self.only_hosts is not None:
             limited &= self.only_hosts
-        chosen = [host for host in self.inventory.select(play.hosts) if host.name in limited]
-        return carriers_last(chosen, self.settings)
+        return [host for host in self.inventory.select(play.hosts) if host.name in limited]
 
     def _may_go_on(self, name: str) -> bool:
         outcome = self._outcomes.get(name)
         return outcome is None or outcome.status == ended.CONVERGED
 
-    def _play_batch(self, play: Play, number: int, batch: Sequence[Host]) -> None:
-        with ThreadPoolExecutor(max_workers=max(1, min(self.request.forks, len(batch)))) as pool:
-            futures = [pool.submit(self._play_host, play, number, host) for host in batch]
+    def _play_wave(self, play: Play, number: int, wave: Sequence[Host]) -> None:
+        with ThreadPoolExecutor(max_workers=max(1, min(self.request.forks, len(wave)))) as pool:
+            futures = [pool.submit(self._play_host, play, number, host) for host in wave]
             for future in futures:
                 future.result()  # a bug in fleet is raised here, not kept
 
@@ -106,7 +107,8 @@ class Engine:
         def publish(kind: str, /, **data: Any) -> None:
             self.bus.publish(kind, host.name, **data)
 
-        outcome = HostRun(host.name, compiler, link, publish, self._context()).run()
+        carries = host.name in self._carriers
+        outcome = HostRun(host.name, compiler, link, publish, self._context(), carries_others=carries).run()
         self._compiled[host.name] = compiler
         self._end(outcome)
 
@@ -175,7 +177,15 @@ class Engine:
         return {name: self._outcomes[name] for name in self.inventory.hosts if name in self._outcomes}
 
 
-def carriers_last(hosts: Sequence[Host], settings: Mapping[str, ConnectionSettings]) -> list[Host]:
-    """Hosts that carry others' SSH path (bastions in the inventory) come after those they carry."""
+def waves(hosts: Sequence[Host], carriers: frozenset[str]) -> list[list[Host]]:
+    """``hosts`` in the order they may be worked on: those that carry others' SSH path (bastions that are
+    in the inventory too) come when all the others are done."""
+    last = [host for host in hosts if host.name in carriers]
+    first = [host for host in hosts if host.name not in carriers]
+    return [wave for wave in (first, last) if wave]
+
+
+def carriers_of(settings: Mapping[str, ConnectionSettings]) -> frozenset[str]:
+    """Names of the hosts by way of which others are reached."""
     jumps = {jump.address for setting in settings.values() for jump in setting.jumps}
-    return sorted(hosts, key=lambda host: settings[host.name].endpoint.address in jumps)
+    return frozenset(name for name, setting in settings.items() if setting.endpoint.address in jumps)

@@ -44,13 +44,15 @@ CLOCK_TOLERANCE_S = 300.0
 class SegmentInputs:
     """What a segment was compiled from, and the hash that came out: enough to compile it again.
 
-    ``now_unix`` is the controller's clock when the facts arrived.
+    ``now_unix`` is the controller's clock when the facts arrived, ``ssh_client`` the address the host saw
+    the connection come from.
     """
 
     segment: int
     facts: Mapping[str, Any]
     answers: Mapping[str, Any]
     now_unix: float
+    ssh_client: str | None
     plan_hash: str
 
 
@@ -98,7 +100,14 @@ class HostRun:
     QUERY_DEADLINE_S = 600.0
 
     def __init__(
-        self, host: str, compiler: HostCompiler, link: Link, publish: Publish, context: RunContext
+        self,
+        host: str,
+        compiler: HostCompiler,
+        link: Link,
+        publish: Publish,
+        context: RunContext,
+        *,
+        carries_others: bool = False,
     ) -> None:
         self._host = host
         self._compiler = compiler
@@ -108,6 +117,7 @@ class HostRun:
         self._player = SegmentPlayer(host, link, publish, context.control)
         self._outcome = HostOutcome(host)
         self._touched = False
+        self._carries_others = carries_others
         self._waiting: FleetError | None = None
 
     def run(self) -> HostOutcome:
@@ -184,24 +194,27 @@ class HostRun:
         facts, now_unix = self._facts(), time.time()
         self._publish("host_facts", facts=facts)
         answers = self._answers(self._compiler.queries(facts))
-        segment = self._compiler.segment(facts, answers, now_unix=now_unix)
+        ssh_client = self._link.agent.seen_from
+        segment = self._compiler.segment(facts, answers, now_unix=now_unix, ssh_client=ssh_client)
         self._announce(segment)
         if segment.plan["steps"] and not self._context.check:
             number = segment.plan["segment"]
             plan_hash = protocol.plan_hash(segment.plan)
-            inputs = SegmentInputs(number, facts, answers, now_unix, plan_hash)
+            inputs = SegmentInputs(number, facts, answers, now_unix, ssh_client, plan_hash)
             self._context.ledger.save(self._host, inputs)
         return segment
 
     def _recompile(self, inputs: SegmentInputs) -> CompiledSegment:
         self._compiler.queries(inputs.facts)
-        segment = self._compiler.segment(inputs.facts, inputs.answers, now_unix=inputs.now_unix)
+        segment = self._compiler.segment(
+            inputs.facts, inputs.answers, now_unix=inputs.now_unix, ssh_client=inputs.ssh_client
+        )
         if protocol.plan_hash(segment.plan) != inputs.plan_hash:
             raise HostFailed(
                 "the plan is not the one that was interrupted: inventory, playbook or fleet changed since",
                 host=self._host,
-                remedy=f"start anew: fleet unlock {self._host} --run {self._context.run}; then: "
-                f"{self._context.again} --limit {self._host}",
+                remedy=f"start anew: {self._context.again} --limit {self._host}"
+                f" (first, if it is still locked: fleet unlock {self._host} --run {self._context.run})",
             )
         self._announce(segment)
         return segment
@@ -288,24 +301,28 @@ class HostRun:
         raise kind(str(reason), host=self._host, remedy=str(remedy))
 
     def _refuse_own_reboot(self, work: Work) -> None:
-        reboots = any(step["resource"] == "reboot" for step in work.steps)
-        if reboots and is_this_machine(self._link.agent.hello):
-            raise HostBlocked(
-                "this host is the controller itself: fleet does not reboot the machine it runs on",
-                rule="run.own-reboot",
-                host=self._host,
-                remedy="run from another machine, or reboot by hand and run again",
-            )
+        if not any(step["resource"] == "reboot" for step in work.steps):
+            return
+        if is_this_machine(self._link.agent.hello):
+            what = "this host is the controller itself: fleet does not reboot the machine it runs on"
+        elif self._carries_others:
+            what = "other hosts are reached through this one: fleet does not reboot it"
+        else:
+            return
+        raise HostBlocked(
+            what,
+            rule="run.own-reboot",
+            host=self._host,
+            remedy="run from another machine, or reboot it by hand and run again",
+        )
 
     # -- resuming ------------------------------------------------------------------------------
 
     def _replay(self) -> Iterator[TakenUp]:
         """The segments this run had compiled before, with what the host's journal says of each."""
-        run = self._context.run
-        known = {entry["run"] for entry in self._link.agent.hello.get("open_runs") or ()}
-        if run not in known:
-            return
-        records = self._link.agent.request("journal", {"run": run})["records"]
+        records = self._link.agent.request("journal", {"run": self._context.run})["records"]
+        if not records:
+            return  # nothing was begun here: compile from what is true now
         for inputs in self._context.ledger.saved(self._host):
             mine = [record for record in records if record.get("segment") == inputs.segment]
             yield TakenUp(inputs, bool(mine), finished_segment(mine))
@@ -320,8 +337,15 @@ class HostRun:
             self._link.close()
 
     def _released_by_us(self) -> bool:
-        """An interrupted or unreachable host keeps its lease: the operator must look."""
-        return self._outcome.status not in (ended.INTERRUPTED, ended.UNREACHABLE)
+        """An interrupted or unreachable host keeps its lease: the operator must look.
+
+        So does one whose worker died: a step of it has begun and not ended, and only resuming the very same
+        plan knows whether that step may be repeated.
+        """
+        return not self._player.worker_died and self._outcome.status not in (
+            ended.INTERRUPTED,
+            ended.UNREACHABLE,
+        )
 
 
 def refusal(result: ControllerResult, host: str) -> FleetError:

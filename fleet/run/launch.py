@@ -36,6 +36,8 @@ from fleet.run.request import RunRequest
 from fleet.store import RunRow, Store
 from fleet.transport import Connector
 
+SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
+
 
 @dataclass
 class Surroundings:
@@ -79,7 +81,8 @@ def resume(row: RunRow, around: Surroundings) -> RunResult:
     left = _left_over(row, around.store)
     if not left:
         raise RefusedError(
-            f"run {row.run} left nothing: every host converged", remedy="fleet runs show " + row.run
+            f"run {row.run} left nothing to resume: every host converged, or waits for leave",
+            remedy="fleet runs show " + row.run,
         )
     around.store.reopen_run(row.run)
     first_seq = around.store.last_seq(row.run)
@@ -87,16 +90,31 @@ def resume(row: RunRow, around: Surroundings) -> RunResult:
 
 
 def _left_over(row: RunRow, store: Store) -> list[str]:
-    done = {host.host for host in store.hosts(row.run) if host.state == ended.CONVERGED}
+    over = (ended.CONVERGED, ended.PENDING)  # a pending host has a command of its own, with leave
+    done = {host.host for host in store.hosts(row.run) if host.state in over}
     return [name for name in row.hosts if name not in done]
 
 
 def _load(request: RunRequest, around: Surroundings) -> tuple[Inventory, Playbook]:
     inventory = load_inventory(request.inventory, options=around.load)
     values = SecretSource(around.load.vault_password, lambda file: Path(file).resolve().parent)
-    return inventory, load_playbook(
-        request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node)
-    )
+    playbook = load_playbook(request.playbook, tagged=lambda node: values.fetch(node.tag or "value", node))
+    refuse_unknown_tags(playbook, request)
+    return inventory, playbook
+
+
+def refuse_unknown_tags(playbook: Playbook, request: RunRequest) -> None:
+    """A tag that no task has is a slip: taken as it is, the run would do nothing, or all, and look well."""
+    known = {tag for play in playbook.plays for task in (*play.tasks, *play.handlers) for tag in task.tags}
+    asked = [("--tags", tag) for tag in request.tags] + [("--skip-tags", tag) for tag in request.skip_tags]
+    wrong = [
+        f"{option}: no task has the tag {tag}" for option, tag in asked if tag not in known | SPECIAL_TAGS
+    ]
+    if wrong:
+        there = ", ".join(sorted(known - SPECIAL_TAGS)) or "none"
+        raise InputError(
+            [Problem(None, words) for words in wrong], remedy=f"tags of {request.playbook}: {there}"
+        )
 
 
 def _chosen(inventory: Inventory, playbook: Playbook, request: RunRequest) -> list[str]:

@@ -39,6 +39,7 @@ class StoreLedger:
             "facts": inputs.facts,
             "answers": inputs.answers,
             "now_unix": inputs.now_unix,
+            "ssh_client": inputs.ssh_client,
             "plan_hash": inputs.plan_hash,
         }
         self._store.save_plan(self._run, host, inputs.segment, document, inputs.plan_hash)

@@ -23,6 +23,10 @@ class Agent(Protocol):
         """What the agent said first."""
 
     @property
+    def seen_from(self) -> str | None:
+        """The address the host sees the connection come from, as far as it is known."""
+
+    @property
     def alive(self) -> bool:
         """Whether requests can still be made, as far as is known now."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -30,10 +32,20 @@ class RunRequest:
 
     @property
     def command(self) -> str:
-        """The command that repeats this run, as an operator would type it."""
-        if self.playbook == "provision":
-            return f"fleet provision {self.inventory}"
-        return f"fleet run {self.inventory} {self.playbook}"
+        """The command that repeats this run, as an operator would type it; which hosts is left open."""
+        play = (
+            ["provision", self.inventory]
+            if self.playbook == "provision"
+            else ["run", self.inventory, self.playbook]
+        )
+        words = ["fleet", *play]
+        if self.tags:
+            words += ["--tags", ",".join(self.tags)]
+        if self.skip_tags:
+            words += ["--skip-tags", ",".join(self.skip_tags)]
+        for name, value in self.extra_vars.items():
+            words += ["-e", f"{name}={value}" if isinstance(value, str) else json.dumps({name: value})]
+        return shlex.join(words)
 
     def as_json(self) -> dict[str, Any]:
         """As the store keeps it."""

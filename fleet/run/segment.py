@@ -71,6 +71,7 @@ class SegmentPlayer:
         self._last_seq = 0
         self._cancel_sent = False
         self._reboot: Record = {}
+        self.worker_died = False
 
     def check(self, work: Work) -> list[Mapping[str, Any]]:
         """The check pass: what each step would do. Reads only."""
@@ -179,6 +180,7 @@ class SegmentPlayer:
             self._link.agent.request("cancel", {"run": work.run})
 
     def _worker_gone(self, work: Work) -> HostFailed:
+        self.worker_died = True
         return HostFailed(
             "the worker on the host died in the middle of a step",
             host=self._host,

@@ -38,6 +38,7 @@ class ExecResult:
     host: str
     exit_code: int | None = None
     signal: int | None = None
+    timed_out: bool = False
     stdout: list[str] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
     error: FleetError | None = None
@@ -54,6 +55,7 @@ class ExecResult:
         return {
             "exit_code": self.exit_code,
             "signal": self.signal,
+            "timed_out": self.timed_out,
             "stdout": "".join(self.stdout),
             "stderr": "".join(self.stderr),
             "error": self.error.what if self.error else None,
@@ -95,17 +97,22 @@ def _on_host(
                 on_message=lambda message: _collect(message, result, lines),
             )
         result.exit_code, result.signal = answer["exit_code"], answer.get("signal")
+        result.timed_out = bool(answer.get("timed_out"))
         lines.flush()
         if result.exit_code != 0 and say is not None:
-            say(host.name, "stderr", _ended(result))
+            say(host.name, "stderr", _ended(result, execution.deadline_s))
     except FleetError as error:
         result.error = error
         if say is not None:
-            say(host.name, "stderr", str(error))
+            say(host.name, "stderr", error.what)
+            if error.remedy:
+                say(host.name, "stderr", f"  remedy: {error.remedy}")
     return result
 
 
-def _ended(result: ExecResult) -> str:
+def _ended(result: ExecResult, deadline_s: float) -> str:
+    if result.timed_out:
+        return f"stopped: not done in {deadline_s:g} s; --deadline gives it longer"
     return f"ended by signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
 
 

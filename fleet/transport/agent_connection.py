@@ -31,7 +31,11 @@ STREAMED = frozenset({"record", "output", "idle"})
 
 
 class AgentConnection:
-    """One connected host. ``hello`` is what its agent said first; ``name`` the inventory's name."""
+    """One connected host. ``hello`` is what its agent said first; ``name`` the inventory's name.
+
+    ``seen_from`` is the address the host sees the connection come from (this machine's, or the last
+    bastion's as the inventory has it), as far as it can be told from here; else None.
+    """
 
     def __init__(
         self,
@@ -42,8 +46,10 @@ class AgentConnection:
         silence: float,
         scrubber: Scrubber,
         on_close: Callable[[AgentConnection], None],
+        seen_from: str | None = None,
     ) -> None:
         self.name = name
+        self.seen_from = seen_from
         self.hello: Message = {}
         self.clock_jumped = False
         self._channel = channel

@@ -94,10 +94,12 @@ class Connector:
 
     def _connect(self, settings: ConnectionSettings, install: bool) -> AgentConnection:
         bundle = self._the_bundle()
+        seen_from: str | None = None
         if settings.local:
             started = bootstrap(LocalChannel, settings, bundle, install=install)
         else:
             link = self._ssh.open(settings)
+            seen_from = link.local_address or (settings.jumps[-1].address if settings.jumps else None)
 
             def open_channel(command: str) -> Channel:
                 return link.open_channel(command, settings.deadlines, self._watch)
@@ -115,6 +117,7 @@ class Connector:
             silence=settings.deadlines.silence,
             scrubber=self._scrubber,
             on_close=self._forget,
+            seen_from=seen_from,
         )
         return self._greet(connection, settings)
 

@@ -58,6 +58,14 @@ class Link:
         """Whether SSH thinks so; a silent peer is found out by the beats, not here."""
         return not self._closed and self.transport.is_active()
 
+    @property
+    def local_address(self) -> str | None:
+        """This machine's address on a direct connection; None behind a bastion or a ProxyCommand."""
+        stream = self._stream
+        if not isinstance(stream, socket.socket) or stream.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        return str(stream.getsockname()[0])
+
     def writable(self) -> bool:
         """Whether a small write would not wait."""
         stream = self._stream

@@ -37,7 +37,7 @@ def no(w):
 if v<(3,9):no("old")
 m=[x for x in "{NEEDED}".split() if not any(f.find_spec(x,None) for f in sys.meta_path)]
 if m:no("lacks:"+",".join(m))
-d=os.environ.get("FLEET_STATE_DIR","/var/lib/fleet")+"/agent/"+a[3]
+d=os.environ.get("FLEET_AGENT_STATE_DIR","/var/lib/fleet")+"/agent/"+a[3]
 h=os.path.isfile(d+"/fleet/agent/session.py");b=None
 say("READY-%s %d"%(a[2],h))
 if not h:
@@ -82,8 +82,10 @@ ESCALATE = (
 )
 
 # $1 nonce, $2 the distribution's command.
-INSTALL = PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </dev/null 1>&2; echo; "
-INSTALL += 'echo "FLEET-INSTALLED-$1 $?"'
+INSTALL = (
+    PATHS + "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $2 </dev/null 1>&2; status=$?; echo; "
+)
+INSTALL += 'echo "FLEET-INSTALLED-$1 $status"'
 
 
 def session_command(nonce: str, bundle: Bundle, *, python: str | None, become: str | None) -> str:

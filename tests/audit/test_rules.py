@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,8 +14,9 @@ from fleet.audit.leave import reasons_against
 from fleet.audit.rule import Rule
 from fleet.audit.rules import evaluate, rules
 from fleet.core.data import data_dir
+from tests.facts import healthy_facts
 
-HEALTHY: dict[str, Any] = json.loads((Path(__file__).parent / "healthy.json").read_text())
+HEALTHY = healthy_facts()
 
 # Deleting a rule, or renaming one, must be a decision seen here. True: the rule is a gate.
 EXPECTED = {
@@ -42,19 +41,8 @@ EXPECTED = {
 RULES = rules("preflight")
 
 
-def changed(changes: dict[str, Any]) -> dict[str, Any]:
-    facts = copy.deepcopy(HEALTHY)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        place = facts
-        for name in parents:
-            place = place[name]
-        place[last] = value
-    return facts
-
-
 def found(changes: dict[str, Any], wanted: dict[str, Any] | None = None) -> list[str]:
-    return [finding.id for finding in evaluate("preflight", changed(changes), wanted or {})]
+    return [finding.id for finding in evaluate("preflight", healthy_facts(changes), wanted or {})]
 
 
 def test_the_healthy_host_is_a_valid_facts_document() -> None:
@@ -68,7 +56,7 @@ def test_exactly_these_rules_are_there() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_fires_on_its_known_bad_sample_and_not_on_a_healthy_host(rule: Rule) -> None:
-    fired = rule.evaluate(changed(dict(rule.known_bad.facts)), rule.known_bad.wanted)
+    fired = rule.evaluate(healthy_facts(dict(rule.known_bad.facts)), rule.known_bad.wanted)
     assert [finding.id for finding in fired] == [rule.id]
     assert fired[0].severity is rule.severity
     assert all((fired[0].what, fired[0].limit_source, fired[0].remedy))
@@ -81,7 +69,7 @@ def test_fires_on_its_known_bad_sample_and_not_on_a_healthy_host(rule: Rule) -> 
     ids=lambda value: value.id if isinstance(value, Rule) else value,
 )
 def test_a_gate_does_not_pass_what_it_does_not_know(rule: Rule, path: str) -> None:
-    (finding,) = rule.evaluate(changed({path: None, f"{path}_reason": "permission"}), {})
+    (finding,) = rule.evaluate(healthy_facts({path: None, f"{path}_reason": "permission"}), {})
     assert finding.observed is None
     assert finding.severity is Severity.ERROR
     assert "reading it was not permitted" in finding.what
@@ -116,7 +104,7 @@ def test_supported_releases(os_id: str, version: str, fine: bool) -> None:
 
 
 def test_a_planned_distribution_is_named_as_such() -> None:
-    (finding,) = evaluate("preflight", changed({"os.id": "rocky", "os.version_id": "9.4"}), {})
+    (finding,) = evaluate("preflight", healthy_facts({"os.id": "rocky", "os.version_id": "9.4"}), {})
     assert "planned" in finding.what
     assert "Debian 11 to 13" in finding.remedy
 
@@ -147,8 +135,9 @@ class TestDisk:
         assert found(full, {"image_digest": digest}) == []
 
     def test_inodes_run_out_too(self) -> None:
-        disks = [{"mount": "/", "free_bytes": 300_000_000_000, "free_inodes": 500}]
-        assert found({"disks": disks}) == ["preflight.disk"]
+        assert found({"paths.engine_root.free_inodes": 500}) == ["preflight.disk"]
+        elsewhere = [{"mount": "/mnt", "free_bytes": 300_000_000_000, "free_inodes": 500}]
+        assert found({"disks": elsewhere}, {"settings": {"data-root": "/mnt/docker"}}) == ["preflight.disk"]
 
 
 class TestEngine:
@@ -160,7 +149,7 @@ class TestEngine:
         assert found({"packages.installed": {"containerd.io": "1.7.24-1"}}) == []
 
     def test_the_remedy_keeps_what_is_there(self) -> None:
-        facts = changed({"packages.installed": {"docker-ce": "5:27.5.1"}})
+        facts = healthy_facts({"packages.installed": {"docker-ce": "5:27.5.1"}})
         (finding,) = evaluate("preflight", facts, {"source": "distribution"})
         assert "docker_engine_source: docker" in finding.remedy
 
@@ -196,7 +185,7 @@ class TestAddressPools:
 
     def test_pools_wanted_over_a_route(self) -> None:
         settings = {"default-address-pools": [{"base": "10.0.0.0/8", "size": 24}]}
-        facts = changed({**BARE, "network.routes": [route("10.20.0.0/16")]})
+        facts = healthy_facts({**BARE, "network.routes": [route("10.20.0.0/16")]})
         (finding,) = evaluate("preflight", facts, {"settings": settings})
         assert finding.id == "preflight.address_pools"
         assert "10.0.0.0/8" in finding.what
@@ -240,20 +229,20 @@ class TestLeave:
             {"name": "ours", "state": "running", "labels": {"fleet.config_hash": "x"}},
             {"name": "old", "state": "exited", "labels": {}},
         ]
-        assert reasons_against(changed({"engine.containers": containers})) == []
+        assert reasons_against(healthy_facts({"engine.containers": containers})) == []
 
     def test_an_engine_that_does_not_answer_counts_as_used(self) -> None:
-        (reason,) = reasons_against(changed({"engine.containers": None}))
+        (reason,) = reasons_against(healthy_facts({"engine.containers": None}))
         assert "not known" in reason
 
     def test_an_engine_nobody_could_ask_about_counts_as_used(self) -> None:
-        assert reasons_against(changed({"engine": None}))
+        assert reasons_against(healthy_facts({"engine": None}))
 
     def test_many_containers_are_counted(self) -> None:
         containers = [{"name": f"job-{number}", "state": "running", "labels": {}} for number in range(8)]
-        (reason,) = reasons_against(changed({"engine.containers": containers}))
+        (reason,) = reasons_against(healthy_facts({"engine.containers": containers}))
         assert reason == ("8 containers of others are running (job-0, job-1, job-2, job-3, job-4 and 3 more)")
 
     def test_all_other_users(self) -> None:
         busy = {"kubelet.active": True, "slurmd.active": True, "gpu_operator.active": True}
-        assert len(reasons_against(changed({**busy, "desktop_sessions": [{"user": "anna"}]}))) == 4
+        assert len(reasons_against(healthy_facts({**busy, "desktop_sessions": [{"user": "anna"}]}))) == 4

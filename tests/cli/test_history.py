@@ -125,8 +125,8 @@ def test_the_report_of_a_host_lists_its_steps(capsys: pytest.CaptureFixture[str]
         f"gpu01  failed  run {RUN}  2026-11-30T14:01:00.000Z  simulated hardware",
         "  no space",
         "  free 4 GB on /var",
-        "  changed            docker: install  1m01s",
-        "  failed             docker: install  no space",
+        "  changed            docker: install (packages)  1m01s",
+        "  failed             docker: install (packages)  no space",
     ]
 
 
@@ -191,6 +191,13 @@ def test_a_yaml_file_is_checked_alike_and_dates_stay_text(
     )
     shown = output(capsys, "schema", "check", "--schema", "event", str(file), code=2)
     assert shown.splitlines()[0] == f"{file}:2:6: $.seq: must be at least 1, not 0"
+
+
+def test_an_inventory_with_secrets_can_be_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text("all: {hosts: {gpu01: {ansible_password: !secret env PASSWORD, note: !vault a}}}\n")
+    shown = output(capsys, "schema", "check", "--schema", "inventory", str(file))
+    assert shown == f"{file}: valid by fleet.inventory/1\n"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,27 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fleet {fleet.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "words", [["runs", "--help"], ["report", "--help"], ["schema", "--help"], ["agent", "probe", "-h"]]
-)
-def test_help_of_a_command_has_examples(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 0
-    assert "Examples:" in capsys.readouterr().out
+def every_command(group: click.Group, *words: str) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        yield (*words, name)
+        if isinstance(found, click.Group):
+            yield from every_command(found, *words, name)
+
+
+@pytest.mark.parametrize("words", [(), *every_command(cli)], ids=" ".join)
+def test_help_of_every_command_has_examples_and_says_what_each_word_means(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    usage, _, rest = shown.partition("\n\n")
+    assert usage.startswith(" ".join(["Usage: fleet", *words]))
+    assert "``" not in shown
+    if words not in {("schema", "list")}:
+        assert "Examples:" in rest
+    assert max(map(len, shown.splitlines())) <= 108
 
 
 @pytest.mark.parametrize("words", [[], ["schema"]])
@@ -115,6 +130,10 @@ def test_a_group_without_a_command_shows_its_help_and_is_bad_input(
         (["--nope"], "fleet: there is no option --nope"),
         (["runs", "--limt", "3"], "fleet runs: there is no option --limt; did you mean --limit?"),
         (["runs", "--limit", "x"], "fleet runs: invalid value for '--limit'"),
+        (["runs", "shw"], "fleet runs: there is no command shw; did you mean show?"),
+        (["lab", "start"], "fleet lab: there is no command start; did you mean status?"),
+        (["agent", "qqqq"], "fleet agent: there is no command qqqq; there are: probe"),
+        (["-v", "runs"], "fleet: there is no option -v; a command's options stand after its name"),
         (["report"], "fleet report: missing argument 'RUN'"),
         (["report", "a", "b", "c"], "fleet report: got unexpected extra argument (c)"),
     ],
@@ -302,7 +321,16 @@ def test_shared_options_as_they_arrive(command: Callable[..., None], tmp_path: P
     (tmp_path / "vars.yml").write_text("a: 1")
     words = "lab.yaml -l gpu[1:3] -t a,b --tags c --skip-tags d -e x=1=2 -CD -K -vv --json --disrupt -f 7"
     seen = options(
-        command, *words.split(), "-e", f"@{tmp_path}/vars.yml", "-e", '{"y": [1]}', "--log-file", "x.log"
+        command,
+        *words.split(),
+        "-e",
+        f"@{tmp_path}/vars.yml",
+        "-e",
+        '{"y": [1]}',
+        "--log-file",
+        "x.log",
+        "--ssh-config",
+        "c",
     )
     assert (seen["inventory"], seen["limit"], seen["forks"]) == ("lab.yaml", "gpu[1:3]", 7)
     assert (seen["tags"], seen["skip_tags"]) == (("a", "b", "c"), ("d",))
@@ -313,6 +341,7 @@ def test_shared_options_as_they_arrive(command: Callable[..., None], tmp_path: P
     )
     assert (seen["check"], seen["diff"], seen["disrupt"], seen["ask_become_pass"]) == (True, True, True, True)
     assert (seen["level"], seen["json"], seen["log"]) == (2, True, Path("x.log"))
+    assert seen["ssh_config"] == Path("c")
 
 
 def test_shared_options_by_default(command: Callable[..., None]) -> None:

@@ -145,6 +145,23 @@ def test_a_reboot_as_a_step(
     assert harness.lease(lab, host.name) == ""
 
 
+def test_resuming_a_failed_run_repeats_only_the_step_that_failed(
+    lab: Lab, lab_host: Callable[..., HostDefinition], fleet: Fleet, tmp_path: Path
+) -> None:
+    host = lab_host()
+    inventory = write_inventory(tmp_path / "site.yaml", lab, [host])
+    needs_a_file = {"name": "needs a file", "command": {"argv": ["cat", "/var/tmp/mended"]}}
+    book = harness.playbook(tmp_path, [count("before"), needs_a_file, count("after")])
+    failed = fleet("run", str(inventory), str(book))
+    assert failed.code == 1, failed.said
+    assert "fleet resume" in failed.said
+    assert harness.lease(lab, host.name) == ""
+    faults.shell(lab, host.name, "touch /var/tmp/mended")
+    resumed = fleet("resume", "last")
+    assert resumed.code == 0, resumed.said
+    assert harness.counted(lab, host.name) == ["before", "after"]
+
+
 def test_a_command_that_was_interrupted_is_not_repeated(
     lab: Lab, lab_host: Callable[..., HostDefinition], fleet: Fleet, tmp_path: Path
 ) -> None:

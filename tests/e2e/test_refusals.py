@@ -175,7 +175,7 @@ def test_a_frozen_sshd_is_noticed_and_the_run_goes_on_when_it_thaws(
 
 BROKEN = {
     "tab": ("all:\n  hosts:\n\tgpu01:\n", "3:1", "tab"),
-    "port": ("all:\n  hosts:\n    gpu01: {ansible_port: twenty-two}\n", "3:28", "twenty-two"),
+    "port": ("all:\n  hosts:\n    gpu01: {ansible_port: twenty-two}\n", "3:27", "twenty-two"),
     "range": ("all:\n  hosts:\n    gpu[001-008]:\n", "3:5", "[001:008]"),
     "duplicate": ("all:\n  hosts:\n    gpu01:\n    gpu01:\n", "4:5", "gpu01"),
     "version": ("all:\n  vars: {nvidia_driver_version: 580.10}\n  hosts:\n    gpu01:\n", "2:33", "580.10"),

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fleet.lab import faults
 from fleet.lab.access import write_inventory
@@ -107,7 +108,11 @@ def test_secrets_show_nowhere_and_a_leaked_one_is_found(
     host = lab_host(login="sudo_password")
     token, control = (secrets.token_urlsafe(24) for _ in range(2))
     fleet = Fleet(tmp_path, env={"CANARY_TOKEN": token})
-    inventory = write_inventory(tmp_path / "site.yaml", lab, [host], lab_token="TOKEN", control=control)
+    images = yaml.safe_load((lab.state.directory / "variables.yaml").read_text())
+    small = {"image": images["lab_tiny_image"], "image_digest": images["lab_tiny_digest"]}
+    inventory = write_inventory(
+        tmp_path / "site.yaml", lab, [host], lab_token="TOKEN", control=control, **small
+    )
     inventory.write_text(
         inventory.read_text().replace("lab_token: TOKEN", "lab_token: !secret env CANARY_TOKEN")
     )

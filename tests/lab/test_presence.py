@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleet.cli.main import main
+from fleet.core.errors import RefusedError
+from fleet.lab.presence import refuse_if_down
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -35,3 +37,17 @@ def test_other_bad_input_is_told_as_it_is(tmp_path: Path, capsys: pytest.Capture
     assert main(["exec", str(tmp_path / "nowhere.yaml"), "all", "--", "true"]) == 2
     said = capsys.readouterr()
     assert "lab up" not in said.out + said.err
+
+
+def test_a_lab_that_is_up_under_another_name_is_not_called_down(tmp_path: Path) -> None:
+    inventory = tmp_path / "lab.yaml"
+    inventory.write_text(
+        "all:\n"
+        '  vars: {lab_state: "{{ inventory_dir }}/.lab/second", lab_subnet: 172.28.77.0/24}\n'
+        "  hosts: {h1: {ansible_host: 172.28.77.11, lab_release: bookworm}}\n"
+    )
+    with pytest.raises(RefusedError, match="is down"):
+        refuse_if_down(str(inventory))
+    (tmp_path / ".lab" / "second").mkdir(parents=True)
+    (tmp_path / ".lab" / "second" / "lab.json").write_text("{}")
+    refuse_if_down(str(inventory))

@@ -7,7 +7,6 @@ data before it is committed.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from pathlib import Path
@@ -19,22 +18,10 @@ from fleet.core.secret import Secret
 from fleet.modules import known_names, load, short_name
 from fleet.modules.arguments import canonical_names, converted
 from fleet.modules.base import Context
+from tests.facts import healthy_facts
 
 HERE = Path(__file__).parent
-HEALTHY = json.loads((HERE.parent / "audit" / "healthy.json").read_text())
 CASES = sorted(HERE.glob("*/*.json"))
-
-
-def laid_over(facts: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of ``facts`` with values set by dotted path."""
-    result = copy.deepcopy(facts)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        place = result
-        for name in parents:
-            place = place.setdefault(name, {})
-        place[last] = value
-    return result
 
 
 def revived(value: Any) -> Any:
@@ -57,7 +44,7 @@ def shown(value: Any) -> Any:
 
 def outcome(name: str, case: dict[str, Any]) -> dict[str, Any]:
     module = load(name)
-    facts = laid_over(HEALTHY, case.get("facts", {}))
+    facts = healthy_facts(case.get("facts"))
     files = case.get("files", {})
     context = Context(
         prefix=f"7.{name}",

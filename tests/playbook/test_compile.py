@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from fleet.core.errors import InputError
 from fleet.core.secret import Secret
 from fleet.playbook.compile import CompiledSegment, HostCompiler, RunOptions
 from fleet.playbook.load import load_playbook
+from tests.facts import healthy_facts
 
-FACTS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "audit" / "healthy.json").read_text())
+FACTS = healthy_facts()
 Compile = Callable[..., HostCompiler]
 
 
@@ -609,7 +609,7 @@ class TestProvision:
         assert "json_file" not in [step["resource"] for step in segment.plan["steps"]]
         assert segment.plan["steps"][-1]["resource"] == "image"
         (pending,) = [said for said in segment.controller_results if said.kind == "pending"]
-        assert pending.remedy == "go on: fleet provision lab.yaml --limit gpu01 --disrupt"
+        assert pending.remedy == "fleet provision lab.yaml --limit gpu01 --disrupt"
 
     def test_without_the_public_internet_a_site_must_name_its_repository(self) -> None:
         (play,) = load_playbook("provision").plays

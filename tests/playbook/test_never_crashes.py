@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,8 +16,9 @@ from fleet.modules import known_names, load
 from fleet.playbook.compile import HostCompiler
 from fleet.playbook.load import load_playbook
 from fleet.playbook.words import BLOCK_KEYS, PLAY_KEYS, REFUSED, TASK_KEYS
+from tests.facts import healthy_facts
 
-FACTS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "audit" / "healthy.json").read_text())
+FACTS = healthy_facts()
 TEXTS = [
     "all", "/x", "0644", "present", "started", "restart", "50%", "x=1", "sha256:1", "-1", "'", "",
     "{{ a }}", "{{ b.c }}", "{{ r.stdout }}", "{{ [1, 2] }}", "{{", "{% if %}", "{{ a | nope }}",

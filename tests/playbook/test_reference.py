@@ -15,10 +15,11 @@ from fleet.core.data import data_dir
 from fleet.playbook.compile import HostCompiler
 from fleet.playbook.load import load_playbook
 from fleet.playbook.reference import module_reference, playbook_schema
+from tests.facts import healthy_facts
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOKS = [*sorted(data_dir("playbooks").glob("*.yaml")), ROOT / "benchmarks" / "noop.yaml"]
-FACTS = json.loads((ROOT / "tests" / "audit" / "healthy.json").read_text())
+FACTS = healthy_facts()
 START, END = "<!-- modules -->\n", "<!-- end of modules -->\n"
 UPDATE = bool(os.environ.get("FLEET_UPDATE_GOLDEN"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleet.core.events import Event
+from tests.facts import healthy_facts
 
 RUN = "7f3a12c4d5e6"
 
@@ -36,10 +37,8 @@ class Story:
     def plan(self, host: str, *steps: tuple[str, str], docker: str | None = "26.1.5") -> None:
         """Hello, facts, and a plan of (id, task)."""
         self.add(host, "host_connected", 0.2, hello={"hostname": host, "python": "3.11.2", "user": "root"})
-        engine = {"present": docker is not None, "version": docker}
-        self.add(
-            host, "host_facts", 0.1, facts={"schema": "fleet.facts/1", "simulated": False, "engine": engine}
-        )
+        facts = healthy_facts({"engine.present": docker is not None, "engine.version": docker})
+        self.add(host, "host_facts", 0.1, facts=facts)
         planned = [{"id": step, "task": task} for step, task in steps]
         self.add(host, "host_plan", segment=1, hash="0" * 64, steps=planned)
 

@@ -13,11 +13,13 @@ import pytest
 import story
 
 import fleet
+from fleet.agent.files import content_difference
 from fleet.core.documents import json_text
 from fleet.core.events import Event
 from fleet.core.schema import validate
 from fleet.core.secret import Scrubber, Secret
 from fleet.report.console import JsonConsole, LogSubscriber, console_for
+from fleet.report.diff import diff_lines
 from fleet.report.live import LiveConsole, draw, row, rows
 from fleet.report.narrate import Verbosity
 from fleet.report.plain import PlainConsole
@@ -188,6 +190,40 @@ def test_json_is_one_valid_document_and_nothing_else(events: list[Event]) -> Non
     assert document["counts"] == dict(events[-1].data["counts"])
 
 
+CHANGED = content_difference("/etc/motd", b"hello\nold\n", b"hello\nnew\n", show=True)
+SECRET = content_difference("/etc/token", b"old", b"new", show=False)
+UNIFIED = [
+    "        --- /etc/motd (now)",
+    "        +++ /etc/motd (wanted)",
+    "        @@ -1,2 +1,2 @@",
+    "         hello",
+    "        -old",
+    "        +new",
+    "        content: ******** → ********",
+]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_contents_of_files_are_shown_as_the_host_compared_them(check: bool) -> None:
+    tale = story.Story("gpu01", check=check, diff=True)
+    tale.plan("gpu01", ("1.copy.file", "Greeting"))
+    if check:
+        tale.check("gpu01", "1.copy.file", "would_change", diff=[CHANGED, SECRET])
+    else:
+        tale.step("gpu01", "1.copy.file", "Greeting", "changed", 0.1, "1/1", diff=[CHANGED, SECRET])
+    assert all(validate(event.as_json(), "event") == [] for event in tale.events)
+    lines = plain(tale.events, diff=True).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("gpu01  "))
+    assert lines[first].split() == ["gpu01", *(["would", "change"] if check else ["changed"]), "Greeting"]
+    assert lines[first + 1 : first + 8] == UNIFIED
+    assert not any("sha256" in line for line in lines)
+
+
+def test_contents_that_are_no_text_are_shown_by_their_summaries() -> None:
+    lines = diff_lines([content_difference("/x", None, b"\0", show=True)])
+    assert [text_of(line) for line in lines] == ["        content: (none) → 1 bytes, sha256 6e340b9cffb37a98"]
+
+
 def test_json_lists_what_is_known_only_after_apply() -> None:
     console = JsonConsole(Output(stream := io.StringIO(), colour=False))
     for event in story.checked():
@@ -277,7 +313,7 @@ def test_the_live_table_fits_its_width_and_reads_without_colour(width: int) -> N
     assert max(map(len, lines)) <= width
     assert [line.split()[0] for line in lines] == ["gpu01", "gpu02", "gpu03", "gpu04"]
     assert re.search(r"━━━━━━━━ +2/2  conver", lines[0])
-    assert re.search(r"━━━━────.* +1/2  failed", lines[2])
+    assert re.search(r"  ────────.* +0/2  failed", lines[2])  # what failed is not done
 
 
 @pytest.mark.parametrize("width", [60, 200])
@@ -298,6 +334,38 @@ def test_the_live_console_draws_every_host_and_ends_with_the_recap(width: int) -
     console.close()
     recap = plain(story.mixed(), width=width).split("\n\n", 1)[1]
     assert stream.getvalue().endswith(recap)
+
+
+def test_a_notice_stands_under_the_table_from_the_next_redraw() -> None:
+    stream = io.StringIO()
+    console = LiveConsole(Output(stream, colour=False), clock=lambda: "2026-11-30T14:01:00.000Z", width=80)
+    assert not console.notice("nobody reads this yet")
+    events = story.mixed()
+    for event in events[:-3]:
+        console.handle(event)
+    assert console.notice("stopping at the next step edge")
+    assert console._live is not None
+    console._live.refresh()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert shown.rstrip().endswith("stopping at the next step edge")
+    for event in events[-3:]:
+        console.handle(event)
+    console.close()
+    assert not console.notice("too late")
+
+
+def test_steps_of_one_task_are_told_apart() -> None:
+    engine = [("2.docker_engine.engine", "Docker Engine"), ("2.docker_engine.service", "Docker Engine")]
+    one = story.Story("gpu01", check=True)
+    one.plan("gpu01", *engine, ("3.copy.file", "A file"), docker=None)
+    for step in ("2.docker_engine.engine", "2.docker_engine.service", "3.copy.file"):
+        one.check("gpu01", step, "would_change")
+    lines = plain(one.events).splitlines()[1:4]
+    assert [line.split("  ")[-1].strip() for line in lines] == [
+        "Docker Engine (engine)",
+        "Docker Engine (service)",
+        "A file",
+    ]
 
 
 def test_the_log_keeps_the_course_but_not_the_bulk(tmp_path: Path) -> None:

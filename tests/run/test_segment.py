@@ -105,6 +105,7 @@ def test_a_killed_worker_fails_the_host_with_the_command_that_goes_on() -> None:
     )
     with pytest.raises(HostFailed, match="fleet resume r1"):
         one.apply(WORK)
+    assert one.worker_died
 
 
 def test_a_reboot_is_over_only_with_another_valid_boot_id() -> None:

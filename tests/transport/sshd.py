@@ -71,7 +71,7 @@ MaxAuthTries 6
 """
         lines = [f"HostKey {key}" for key in self.host_keys.values()]
         if "SetEnv" not in options:
-            lines.append(f"SetEnv PATH={path} FLEET_STATE_DIR={folder}/state")
+            lines.append(f"SetEnv PATH={path} FLEET_AGENT_STATE_DIR={folder}/state")
         # In sshd_config the first value of a keyword counts, so a test's own options come first.
         self.config = folder / "sshd_config"
         self.config.write_text(options + defaults + "\n".join(lines) + "\n")

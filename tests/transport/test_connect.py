@@ -186,7 +186,7 @@ def test_an_old_python_is_passed_over_for_a_newer_one(start_sshd, connector, set
     old = old_python(tmp_path / "bin")
     newer = tmp_path / "bin" / "python3.12"
     newer.symlink_to(sys.executable)
-    server = start_sshd(options=f"SetEnv PATH={tmp_path}/bin:/usr/bin:/bin FLEET_STATE_DIR=/nowhere\n")
+    server = start_sshd(options=f"SetEnv PATH={tmp_path}/bin:/usr/bin:/bin FLEET_AGENT_STATE_DIR=/nowhere\n")
     assert old.exists()
     assert connector.connect(settings_for(server)).request("echo", {}) == {}
 
@@ -230,7 +230,7 @@ def test_install_python_runs_the_distribution_s_command_and_goes_on(
     installer = f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/calls\nln -s {sys.executable} {target}'
     for name in ("apt-get", "dnf", "zypper", "apk", "pacman"):
         script(tmp_path / "bin" / name, installer)
-    server = start_sshd(options=f"SetEnv PATH={tmp_path}/bin:/bin FLEET_STATE_DIR=/nowhere\n")
+    server = start_sshd(options=f"SetEnv PATH={tmp_path}/bin:/bin FLEET_AGENT_STATE_DIR=/nowhere\n")
     settings = settings_for(server, python=str(target))
     with pytest.raises(PythonMissing):
         connector.connect(settings)
@@ -255,7 +255,7 @@ def test_protocol_versions(start_sshd, connector, settings_for, version, tmp_pat
 
 
 def test_local_needs_no_sshd(connector, settings_for, sshd, monkeypatch):
-    monkeypatch.setenv("FLEET_STATE_DIR", "/nowhere")
+    monkeypatch.setenv("FLEET_AGENT_STATE_DIR", "/nowhere")
     settings = settings_for(sshd, local=True, python=sys.executable)
     connection = connector.connect(settings)
     assert connection.request("size", {"pad": "x" * 1_000_000}) > 1_000_000

@@ -44,7 +44,7 @@ def test_the_unpacked_bundle_is_used_when_it_is_there(sshd, real, settings_for):
 
 
 def test_on_this_machine_without_ssh(sshd, real, settings_for, tmp_path, monkeypatch):
-    monkeypatch.setenv("FLEET_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("FLEET_AGENT_STATE_DIR", str(tmp_path / "state"))
     connection = real.connect(settings_for(sshd, local=True, python=sys.executable))
     assert connection.hello["hostname"] == socket.gethostname()
     assert sshd.logged("Accepted publickey") == 0

@@ -114,7 +114,7 @@ def with_fake_sudo(start_sshd, settings_for, tmp_path):
         fake.write_text(FAKE_SUDO + body + "\n")
         fake.chmod(0o755)
         path = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
-        server: Sshd = start_sshd(options=f"SetEnv PATH={path} FLEET_STATE_DIR=/nowhere\n")
+        server: Sshd = start_sshd(options=f"SetEnv PATH={path} FLEET_AGENT_STATE_DIR=/nowhere\n")
         become = Become(
             True, user="somebody", password=Secret(password, "sudo password") if password else None
         )

@@ -76,10 +76,15 @@ class Silent:
 class Provides:
     """Names of things by category, as sets: ``Provides(packages=["docker.io"], engine=True)``.
 
-    Used both for what a step brings and for what it needs.
+    Used both for what a step brings and for what it needs. Of the units that a package brings, its own
+    scripts leave those in ``started`` enabled and running, and those in ``idle`` not running; ``switched``
+    are units that a step turns on or off.
     """
 
-    CATEGORIES = ("packages", "files", "directories", "units", "users", "groups", "commands", "images")
+    CATEGORIES = (
+        "packages", "files", "directories", "units", "users", "groups", "commands", "images",
+        "started", "idle", "switched",
+    )  # fmt: skip
     __slots__ = ("engine", "sets")
 
     def __init__(self, engine: bool = False, **names: Iterable[str]) -> None:
@@ -179,7 +184,7 @@ class Resource:
         """What to say of a step that requires something absent now which an earlier step would bring.
 
         ``provided`` is what the earlier steps that would change bring. Either ``would_change`` (the
-        thing itself cannot be there yet) or ``known_after_apply``.
+        thing itself cannot be there yet), ``ok`` (they leave it as wanted) or ``known_after_apply``.
         """
         return KNOWN_AFTER_APPLY
 

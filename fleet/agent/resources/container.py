@@ -7,9 +7,9 @@ out. The client is :mod:`fleet.agent.engine`.
 
 from __future__ import annotations
 
-import hashlib
 import re
 
+from fleet.agent.digest import sha256
 from fleet.agent.engine import Engine, EngineError
 from fleet.agent.protocol import Json, canonical
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference, is_secret
@@ -147,7 +147,7 @@ def config_hash(args: Json) -> str:
     """SHA-256 over what the container is made from. ``state`` is not part of it; a secret counts by being
     there, not by its value, which must not be guessable from a label."""
     shape = {key: value for key, value in args.items() if key not in ("state", "stop_timeout_s")}
-    return hashlib.sha256(canonical(_without_secrets(shape)).encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256(canonical(_without_secrets(shape)).encode("utf-8", "surrogateescape")).hex()
 
 
 def _without_secrets(value: Any) -> Any:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 
 class Package(Resource):
-    """See the module. ``args``: CONTRACT §2, plus ``change_held`` (held packages may be changed)."""
+    """args: names [{name, version}], state, hold, allow_downgrade, install_recommends, lock_timeout_s,
+    also_allowed, change_held (held packages may be changed), and starts: units that the packages' own
+    scripts enable and start when they are first installed (only the check pass reads it)."""
 
     kind = "package"
 
@@ -124,16 +126,19 @@ class Package(Resource):
             return Provides()
         names = [str(entry["name"]).partition(":")[0] for entry in args["names"]]
         engine = any(name in ENGINE_PACKAGES for name in names)
+        starts = [str(unit) for unit in args.get("starts") or ()]
         return Provides(
             engine=engine,
             packages=names,
-            units=["docker.service", "docker.socket", "containerd.service"] if engine else [],
+            units=[*starts, *(ENGINE_UNITS if engine else ())],
             groups=["docker"] if engine else [],
+            started=starts,
         )
 
 
 # Packages that bring a Docker Engine; `image` and `container` steps behind them cannot find theirs yet.
 ENGINE_PACKAGES = frozenset(("docker.io", "docker-ce", "moby-engine"))
+ENGINE_UNITS = ("docker.service", "docker.socket", "containerd.service")
 
 
 def transact(manager: PackageManager, request: Request, report: Reporter) -> Optional[Result]:

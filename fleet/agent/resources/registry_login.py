@@ -14,7 +14,7 @@ import json
 import os
 
 from fleet.agent.engine import EngineError, EngineUnavailable
-from fleet.agent.protocol import Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference
 
 TYPE_CHECKING = False
@@ -82,6 +82,11 @@ class RegistryLogin(Resource):
 
     def requires(self, args: Json) -> Provides:
         return Provides(engine=bool(args.get("persist")), files=[args["ca"]] if args.get("ca") else [])
+
+    def forecast(self, args: Json, provided: Provides) -> str:
+        """Once the authority is where the engine looks for it, there is nothing left to do."""
+        there = not args.get("persist") and args.get("ca") == ca_path(args)
+        return OK if there else KNOWN_AFTER_APPLY
 
 
 def ca_path(args: Json) -> str:

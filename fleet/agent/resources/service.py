@@ -12,7 +12,7 @@ import os
 import time
 
 from fleet.agent import files
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, WOULD_CHANGE, Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -106,6 +106,10 @@ class Service(Resource):
         """The unit."""
         return Provides(units=[unit_name(args["name"])])
 
+    def provides(self, args: Json) -> Provides:
+        """No new thing: the unit, in another state."""
+        return Provides(switched=[unit_name(args["name"])])
+
     def looks_at(self, args: Json) -> Provides:
         """The unit."""
         return Provides(units=[unit_name(args["name"])])
@@ -113,13 +117,23 @@ class Service(Resource):
     def forecast(self, args: Json, provided: Provides) -> str:
         """A unit that is not there cannot run: it would be started; unless a package brings it, whose
         scripts may start and enable it themselves."""
+        name = unit_name(args["name"])
+        if provided.contains("started", name):
+            as_it_is = args.get("state") != "stopped" and args.get("enabled") is not False
+            return OK if as_it_is and not args.get("restart") else WOULD_CHANGE
+        if provided.contains("idle", name):
+            return would_change_if(args.get("state") == "started")
         wanted = args.get("state") == "started" or bool(args.get("enabled"))
         return would_change_if(wanted and not provided.get("packages"))
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
-        """A package to come may bring the missing unit, and start or enable it by itself."""
+        """A package to come may bring the missing unit, and start or enable it by itself; one that
+        starts this unit may, when it is upgraded, do what differs now."""
         absent = any(entry["before"] == "absent" for entry in differences)
-        return KNOWN_AFTER_APPLY if absent and provided.get("packages") else None
+        if absent and provided.get("packages"):
+            return KNOWN_AFTER_APPLY
+        by_scripts = provided.contains("started", unit_name(args["name"])) and not args.get("restart")
+        return KNOWN_AFTER_APPLY if differences and by_scripts else None
 
 
 def unit_name(name: str) -> str:

@@ -81,7 +81,8 @@ class SystemdUnit(Resource):
     def provides(self, args: Json) -> Provides:
         """The unit and its file."""
         name = unit_name(args["name"])
-        return Provides(units=[name], files=[_path(name)])
+        turned = args.get("started") is not None or args.get("enabled") is not None
+        return Provides(units=[name], files=[_path(name)], switched=[name] if turned else [])
 
     def looks_at(self, args: Json) -> Provides:
         """The unit."""

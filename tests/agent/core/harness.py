@@ -49,7 +49,7 @@ class FakeHost:
         self._sessions: list[Session] = []
 
     def environment(self, **extra: str) -> dict[str, str]:
-        folders = {"FLEET_STATE_DIR": self.paths.state, "FLEET_RUNTIME_DIR": self.paths.runtime}
+        folders = {"FLEET_AGENT_STATE_DIR": self.paths.state, "FLEET_AGENT_RUNTIME_DIR": self.paths.runtime}
         return {"PATH": os.environ["PATH"], "FAKE_WORLD": str(self.world), **folders, **extra}
 
     def session(self, **extra: str) -> Session:

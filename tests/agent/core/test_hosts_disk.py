@@ -15,6 +15,7 @@ from fleet.agent import hello
 from fleet.agent.bundle import BadBundle, Bundles
 from fleet.agent.paths import Paths, write_durably
 from fleet.agent.pending import Pending
+from fleet.agent.protocol import STATE_DIR
 from fleet.agent.runs import close_run, open_runs, prune, reopen_run
 from fleet.agent.units import unit_command, unit_ended, unit_name
 from tests.agent.core.harness import PYTHON, FakeHost, Session, plan, step
@@ -164,15 +165,20 @@ def test_the_unit_leaves_the_workers_children_alone_and_carries_no_secret() -> N
         ["/usr/bin/python3", "-S", "-E", "-m", "fleet.agent", "worker", "--run", "r", "--attempt", "2"],
         unit_name("r", 2),
         "/var/lib/fleet/agent/abc",
-        {"FLEET_STATE_DIR": "/elsewhere", "SECRET": "hunter2"},
+        {"FLEET_AGENT_STATE_DIR": "/elsewhere", "SECRET": "hunter2"},
     )
     assert command[0] == "systemd-run"
     assert "--unit=fleet-r-2.service" in command
     assert "--property=KillMode=process" in command
     assert "--property=WorkingDirectory=/var/lib/fleet/agent/abc" in command
-    assert "--setenv=FLEET_STATE_DIR=/elsewhere" in command
+    assert "--setenv=FLEET_AGENT_STATE_DIR=/elsewhere" in command
     assert "hunter2" not in " ".join(command)
     assert command[-4:] == ["--run", "r", "--attempt", "2"]
+
+
+def test_the_controllers_own_state_is_elsewhere_also_on_a_machine_that_provisions_itself() -> None:
+    assert Paths.from_environment({"FLEET_STATE_DIR": "/home/anna/fleet"}).state == STATE_DIR
+    assert Paths.from_environment({"FLEET_AGENT_STATE_DIR": "/elsewhere"}).state == "/elsewhere"
 
 
 @pytest.mark.parametrize(
