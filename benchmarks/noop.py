@@ -247,7 +247,10 @@ def main() -> None:
         venv = peer_venv()
         commands = contestants(inventory, hosts, folder, venv)
         commands = {name: commands[name] for name in options.only.split(",")}
-        subprocess.run(commands["fleet"], check=True, env=env, cwd=folder, stdout=sys.stderr)
+        # Something must differ: a host keeps the agent's code only from a run that applied something.
+        undo = [*FLEET, "exec", str(inventory), "all", "--", "rm", "-rf", "/opt/fleet"]
+        for argv in (undo, commands["fleet"]):
+            subprocess.run(argv, check=True, env=env, cwd=folder, stdout=sys.stderr)
         result = report(rounds(commands, options.rounds, env, folder), options.hosts, versions(venv))
     finally:
         if not options.keep:
