@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -35,13 +36,14 @@ class Series:
     cpu_s: list[float] = field(default_factory=list)
     peak_rss_kb: list[int] = field(default_factory=list)
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, object]:
         return {
             "median_s": round(statistics.median(self.wall_s), 3),
             "min_s": round(min(self.wall_s), 3),
             "max_s": round(max(self.wall_s), 3),
             "cpu_s": round(statistics.median(self.cpu_s), 3),
             "peak_rss_kb": max(self.peak_rss_kb),
+            "rounds_s": [round(one, 3) for one in self.wall_s],
         }
 
 
@@ -184,13 +186,31 @@ def lab_hosts(inventory: Path) -> list[dict[str, object]]:
     return hosts
 
 
+NOTHING_CHANGED = {
+    "fleet": r"changed=0 ",
+    "ansible": r"changed=0 ",
+    "pyinfra": r"Grand total +\d+ +- +- +\d+",
+}
+
+
+def refuse_changes(name: str, log: str) -> None:
+    """End the benchmark when a run that should have changed nothing changed something."""
+    changed = re.search(r"changed=[1-9]", log)
+    if name in NOTHING_CHANGED and (changed or not re.search(NOTHING_CHANGED[name], log)):
+        raise SystemExit(f"{name} changed something, or does not say that it did not:\n{log[-3000:]}")
+
+
 def rounds(
-    commands: dict[str, list[str]], count: int, env: dict[str, str], folder: Path
+    commands: dict[str, list[str]], count: int, slow_count: int, env: dict[str, str], folder: Path
 ) -> dict[str, Series]:
+    """``count`` rounds after one that does not count; ansible-core takes part in the first ``slow_count``."""
     series = {name: Series() for name in commands}
     for number in range(count + 1):
         for name, argv in commands.items():
+            if name == "ansible" and not 1 <= number <= slow_count:
+                continue
             wall, cpu, rss = measure(argv, env, folder / f"{name}.log")
+            refuse_changes(name, (folder / f"{name}.log").read_text())
             print(f"  round {number} {name:8s} {wall:8.2f} s", file=sys.stderr)
             if number == 0:
                 continue  # warm-up: caches, ControlPersist sockets, the agent's bundle
@@ -226,6 +246,7 @@ def main() -> None:
     )
     parser.add_argument("--hosts", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ansible-rounds", type=int, default=5, help="a round takes minutes at 20 hosts")
     parser.add_argument("--only", default="floor,fleet,ansible,pyinfra", help="contestants, comma separated")
     parser.add_argument("--subnet", default="172.28.9", help="first three octets of the lab's network")
     parser.add_argument("--keep", action="store_true", help="leave the lab running")
@@ -251,7 +272,11 @@ def main() -> None:
         undo = [*FLEET, "exec", str(inventory), "all", "--", "rm", "-rf", "/opt/fleet"]
         for argv in (undo, commands["fleet"]):
             subprocess.run(argv, check=True, env=env, cwd=folder, stdout=sys.stderr)
-        result = report(rounds(commands, options.rounds, env, folder), options.hosts, versions(venv))
+        result = report(
+            rounds(commands, options.rounds, options.ansible_rounds, env, folder),
+            options.hosts,
+            versions(venv),
+        )
     finally:
         if not options.keep:
             subprocess.run([*FLEET, "lab", "down", str(inventory)], check=True, stdout=sys.stderr)

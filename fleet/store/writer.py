@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BATCH_SECONDS = 0.1
 # Opening costs a quarter of a second of CPU (SQLAlchemy); a run has hosts to connect to meanwhile.
-PATIENCE_SECONDS = 0.15
+PATIENCE_SECONDS = 0.5
 BATCH_MOST = 1000
 BUSY_SECONDS = 30.0
 
