@@ -20,6 +20,7 @@ class FakeEngine:
     def __init__(self, path: str) -> None:
         self.path = path
         self.api_version = "1.41"
+        self.ping_headers: dict[str, str] | None = {}  # besides Api-Version; None: there is no /_ping
         self.images: dict[str, dict[str, Any]] = {}  # id -> {"Id", "RepoDigests", "RepoTags"}
         self.registry: dict[str, str] = {}  # name:tag -> digest
         self.containers: dict[str, dict[str, Any]] = {}
@@ -110,8 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def route(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:
         engine = self.engine
-        if path == "/_ping":
-            return self.answer(200, headers={"Api-Version": engine.api_version})
+        if path == "/_ping" and engine.ping_headers is not None:
+            return self.answer(200, headers={"Api-Version": engine.api_version, **engine.ping_headers})
         if path == "/version":
             return self.answer(200, {"Version": "20.10.24", "ApiVersion": engine.api_version})
         if path == "/info":

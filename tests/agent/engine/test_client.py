@@ -32,6 +32,23 @@ def test_requests_use_the_daemons_own_api_version(engine: FakeEngine) -> None:
     assert engine.prefixes == {"v1.41"}
 
 
+@pytest.mark.parametrize(
+    ("ping", "asked"),
+    [
+        ({}, ["/_ping"]),
+        ({"Libpod-API-Version": "4.3.1"}, ["/_ping", "/version"]),
+        (None, ["/_ping", "/version"]),
+    ],
+    ids=["docker", "podman", "no ping"],
+)
+def test_the_slow_version_is_asked_only_where_ping_does_not_tell(
+    engine: FakeEngine, ping: dict[str, str] | None, asked: list[str]
+) -> None:
+    engine.ping_headers = ping
+    assert Engine(engine.path).short_version()["ApiVersion"] == "1.41"
+    assert [path for _, path, _ in engine.requests] == asked
+
+
 def test_a_daemon_replaced_by_a_newer_one_is_asked_anew(engine: FakeEngine) -> None:
     client = Engine(engine.path)
     client.info()
