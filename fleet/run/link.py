@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fleet.core.connection import ConnectionSettings
-from fleet.core.errors import ConnectFailed, ConnectionLost, HostFailed, HostUnreachable
+from fleet.core.errors import ConnectionLost, HostFailed, HostKeyMismatch, HostKeyUnknown, HostUnreachable
 from fleet.run.control import Control
 
 
@@ -97,8 +97,10 @@ class Link:
             self._control.raise_if_detached(self._settings.name)
             try:
                 agent = self._connect(self._settings)
-            except (ConnectFailed, ConnectionLost) as error:
-                last = error
+            except (HostKeyMismatch, HostKeyUnknown):
+                raise  # another machine answers: waiting does not mend that
+            except HostUnreachable as error:
+                last = error  # a host that is still booting refuses logins, too (pam_nologin)
             else:
                 if accept(agent):
                     self._agent = agent

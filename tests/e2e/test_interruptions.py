@@ -53,6 +53,7 @@ class Scene:
         assert harness.installations(self.lab, self.host, PACKAGE) == 1
         assert harness.dpkg_is_clean(self.lab, self.host)
         assert harness.lease(self.lab, self.host) == ""
+        harness.idle(self.lab, self.host)
 
 
 MakeScene = Callable[..., Scene]

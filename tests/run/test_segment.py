@@ -11,7 +11,15 @@ import pytest
 
 from fleet.agent import protocol
 from fleet.core.connection import ConnectionSettings, Endpoint
-from fleet.core.errors import ConnectFailed, ConnectionLost, HostFailed, HostUnreachable, Interrupted
+from fleet.core.errors import (
+    AuthenticationFailed,
+    ConnectFailed,
+    ConnectionLost,
+    HostFailed,
+    HostKeyMismatch,
+    HostUnreachable,
+    Interrupted,
+)
 from fleet.run.control import Control
 from fleet.run.link import Link
 from fleet.run.segment import SegmentPlayer, Work, finished_segment
@@ -109,6 +117,7 @@ def test_a_killed_worker_fails_the_host_with_the_command_that_goes_on() -> None:
 
 
 def test_a_reboot_is_over_only_with_another_valid_boot_id() -> None:
+    booting = AuthenticationFailed("System is booting up. Unprivileged users are not permitted to log in yet")
     before = ScriptedAgent(
         [
             record(2, "reboot", step="r", boot_id="b1", deadline_s=600),
@@ -119,7 +128,7 @@ def test_a_reboot_is_over_only_with_another_valid_boot_id() -> None:
     )
     same_boot, unreadable = ScriptedAgent([], "b1"), ScriptedAgent([], "")
     after = ScriptedAgent([result(5, "r", "changed"), record(6, "end", status="done")], "b2")
-    one, published = player([before, same_boot, ConnectFailed("down"), unreadable, after])
+    one, published = player([before, same_boot, ConnectFailed("down"), booting, unreadable, after])
     outcome = one.apply(WORK)
     assert outcome.status == protocol.SEGMENT_DONE
     assert outcome.results["r"]["status"] == "changed"
@@ -197,6 +206,12 @@ def test_a_host_that_never_comes_back_is_unreachable_at_the_deadline() -> None:
     with pytest.raises(HostUnreachable, match="no answer"):
         one.apply(WORK)
     assert control.seconds <= Link.RECONNECT_DEADLINE_S + 20
+
+
+def test_another_host_key_after_a_lost_connection_is_not_waited_away() -> None:
+    one, _ = player([ScriptedAgent([ConnectionLost("silent")]), HostKeyMismatch("not the one on file")])
+    with pytest.raises(HostKeyMismatch):
+        one.apply(WORK)
 
 
 def test_only_a_segment_with_a_done_end_is_finished() -> None:
