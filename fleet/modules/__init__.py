@@ -62,7 +62,7 @@ ELSEWHERE = {
     "uri": "write command: with changed_when: false",
     "stat": "conditions on facts are evaluated on the controller; command: has creates: and removes:",
     "setup": "facts are always gathered",
-    "gather_facts": "facts are always gathered",
+    "gather_facts": "facts are gathered before each segment; gather_facts: false belongs to the play",
     "apt_key": "write apt_repository: with key: (apt-key is gone from current distributions)",
     "include_tasks": "a playbook is one file",
     "import_tasks": "a playbook is one file",
@@ -108,5 +108,6 @@ def load(name: str) -> Module:
         free_form=getattr(code, "FREE_FORM", None),
         ends_segment=getattr(code, "ENDS_SEGMENT", False),
         any_arguments=getattr(code, "ANY_ARGUMENTS", False),
+        reads_facts=getattr(code, "READS_FACTS", False),
         decides=getattr(code, "DECIDES", not hasattr(code, "steps")),
     )

@@ -173,6 +173,7 @@ def no_check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
 @dataclass(frozen=True)
 class Module:
     """A module, loaded. ``free_form`` is the argument a plain string is (command, shell).
+    ``reads_facts``: it decides by more facts than those of its host's identity and packages.
 
     ``decides``: it acts or judges on the controller, so its conditions must be decided there, too.
     """
@@ -186,6 +187,7 @@ class Module:
     free_form: str | None = None
     ends_segment: bool = False
     any_arguments: bool = False
+    reads_facts: bool = False
     decides: bool = False
 
 

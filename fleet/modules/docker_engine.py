@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 DECIDES = True
 DAEMON_JSON = "/etc/docker/daemon.json"
+READS_FACTS = True
 ARGUMENTS = {
     "source": Argument(
         default="distribution", choices=("distribution", "docker"), description="whose packages"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleet.modules.base import Answers, Argument, Context, ControllerResult, Facts, Json
 
+READS_FACTS = True
 ARGUMENTS: dict[str, Argument] = {}
 
 

@@ -6,6 +6,7 @@ from fleet.audit.findings import Finding
 from fleet.audit.rules import evaluate
 from fleet.modules.base import Answers, Argument, Context, ControllerResult, Facts, Json
 
+READS_FACTS = True
 ARGUMENTS = {
     "free_bytes": Argument(
         "bytes", default=10_000_000_000, description="room the image needs, such as 10 GB"

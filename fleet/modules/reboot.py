@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
 ENDS_SEGMENT = True
+READS_FACTS = True
 ARGUMENTS = {
     "reboot_timeout": Argument("number", default=600.0, description="seconds until it must be back"),
     "only_if_required": Argument(

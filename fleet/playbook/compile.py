@@ -81,6 +81,11 @@ class HostCompiler:
         self.done = False
 
     @property
+    def fact_groups(self) -> tuple[str, ...] | None:
+        """The groups of facts this play is compiled over; None: all."""
+        return self._play.fact_groups
+
+    @property
     def next_segment(self) -> int:
         """The number the next plan gets."""
         return self._segment

@@ -14,6 +14,7 @@ from fleet.core.data import data_dir
 from fleet.core.errors import InputError
 from fleet.core.template import is_template
 from fleet.core.yaml import Kind, Node, as_read, read_yaml, sorted_problems
+from fleet.modules import is_module, load
 from fleet.modules.arguments import near
 from fleet.playbook.files import find_file
 from fleet.playbook.model import Play, Playbook, Task
@@ -101,6 +102,9 @@ def _play(node: Node, directory: Path, reader: Reader, task_reader: TaskReader) 
     handlers = [_notified(task, handlers, reader) for task in handlers]
     _check_names(handlers, reader)
     _check_files([*tasks, *handlers], directory, reader)
+    gather_facts = reader.boolean(keys.get("gather_facts"), "gather_facts") is not False
+    if not gather_facts:
+        _check_facts([*tasks, *handlers], reader)
     return Play(
         hosts=",".join(hosts),
         name=reader.text(keys.get("name"), "name") or ",".join(hosts),
@@ -113,7 +117,17 @@ def _play(node: Node, directory: Path, reader: Reader, task_reader: TaskReader) 
         serial=_serial(keys.get("serial"), reader),
         max_fail_percentage=reader.number(keys.get("max_fail_percentage"), "max_fail_percentage", 0, 100),
         any_errors_fatal=bool(reader.boolean(keys.get("any_errors_fatal"), "any_errors_fatal")),
+        gather_facts=gather_facts,
     )
+
+
+def _check_facts(tasks: list[Task], reader: Reader) -> None:
+    """A module that decides by facts must not find them missing, and so believe what is not so."""
+    for task in tasks:
+        if is_module(task.module) and load(task.module).reads_facts:
+            reader.problem(
+                task.position, f"{task.module} reads the host's facts: take gather_facts: false off this play"
+            )
 
 
 def _notified(task: Task, handlers: list[Task], reader: Reader) -> Task:

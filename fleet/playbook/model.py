@@ -73,11 +73,17 @@ class Task:
 FLUSH = "flush_handlers"
 
 
+# Groups of facts read for a play with ``gather_facts: false``: who the host is, and its packages, which
+# every package task looks at.
+LEAST_FACTS = ("identity", "os_release", "kernel", "packages")
+
+
 @dataclass(frozen=True)
 class Play:
     """One play. ``serial`` holds batch sizes as written (numbers, or text such as ``30%``).
 
-    ``defaults`` give way to the inventory's variables; ``vars`` override them.
+    ``defaults`` give way to the inventory's variables; ``vars`` override them. Without ``gather_facts`` only
+    the facts are read that every task may need (:data:`LEAST_FACTS`).
     """
 
     hosts: str
@@ -91,6 +97,12 @@ class Play:
     serial: tuple[int | str, ...] = ()
     max_fail_percentage: float | None = None
     any_errors_fatal: bool = False
+    gather_facts: bool = True
+
+    @property
+    def fact_groups(self) -> tuple[str, ...] | None:
+        """The groups of facts its compiler needs; None: all."""
+        return None if self.gather_facts else LEAST_FACTS
 
 
 @dataclass(frozen=True)

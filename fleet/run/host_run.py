@@ -185,7 +185,8 @@ class HostRun:
     # -- compiling -----------------------------------------------------------------------------
 
     def _facts(self) -> Mapping[str, Any]:
-        facts: Mapping[str, Any] = self._link.agent.request("facts", {}, deadline_s=self.FACTS_DEADLINE_S)
+        groups = {"groups": self._compiler.fact_groups}
+        facts: Mapping[str, Any] = self._link.agent.request("facts", groups, deadline_s=self.FACTS_DEADLINE_S)
         return facts
 
     def _compile(self, taken: TakenUp | None) -> CompiledSegment:

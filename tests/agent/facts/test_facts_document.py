@@ -63,7 +63,7 @@ def test_a_known_host_gives_a_known_document(host: Any) -> None:
     assert document["packages"]["installed"] == {"docker.io": "26.1.5", "nvidia-settings": "550.1"}
     assert document["packages"]["held"] == ["docker.io"]
     assert document["packages"]["interrupted"] == ["nvidia-kernel-dkms"]
-    assert "identity" not in document
+    assert document["identity_reason"] == "not_collected"
 
 
 STATUS = """\
