@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fleet.core.errors import RefusedError
 from fleet.lab.definition import HostDefinition
 from fleet.lab.lab import Lab
+
+# How long one example takes says nothing on a machine that is shared.
+settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fleet")
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / "inventories" / "lab.yaml"

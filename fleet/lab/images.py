@@ -188,7 +188,12 @@ class Images:
             self._engine.docker("rm", "--force", "--volumes", *listed.stdout.split())
 
     def purge(self) -> list[str]:
-        """Remove every image the lab ever built here; the tags removed."""
+        """Remove every image the lab ever built here; the tags removed. RefusedError while any lab is up."""
+        if others := self._engine.all_names():
+            raise RefusedError(
+                f"the images are in use: {len(others)} hosts of other labs are up ({', '.join(others[:3])} …)",
+                remedy="take those labs down first; their next `up` would have to make the images again",
+            )
         listed = self._engine.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").stdout.split()
         tags = [tag for tag in listed if tag.startswith(f"{REPOSITORY}/")]
         for tag in tags:
@@ -237,6 +242,11 @@ class Images:
                     container, "cat > /sbin/fleet-lab-boot && chmod 755 /sbin/fleet-lab-boot", _BOOT_SCRIPT
                 )
                 self._commit(container, self.host(host), 'CMD ["/sbin/fleet-lab-boot"]')
+
+    def ensure_tiny(self) -> str:
+        """The tag of the busybox image, which is made if it is not here (the registry holds it in any case)."""
+        self._build_tiny()
+        return self.tiny()
 
     def _build_tiny(self) -> None:
         if self._engine.image_id(self.tiny()) is not None:

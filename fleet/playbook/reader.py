@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jinja2
-
 from fleet.core.errors import InputError, Position, Problem
 from fleet.core.template import Unsafe, is_template
 from fleet.core.yaml import Kind, Node, as_read, plain, quote_advice
@@ -59,9 +57,11 @@ class Reader:
             self._parse(node.text, node.position)
 
     def _parse(self, source: str, position: Position) -> None:
+        from jinja2 import TemplateSyntaxError  # here, as a playbook without templates needs no Jinja
+
         try:
             checked_names(source)
-        except jinja2.TemplateSyntaxError as error:
+        except TemplateSyntaxError as error:
             message = str(error.message).rstrip(".")
             unknown = _NO_FILTER.search(message)
             hint = near(unknown[1], environment().filters) if unknown else ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Undefined
-
 from fleet.agent.protocol import CHANGED, FAILED, INTERRUPTED, KNOWN_AFTER_APPLY, SKIPPED, WOULD_CHANGE
 from fleet.playbook.facts import unsafe
 
@@ -58,6 +56,8 @@ def of_steps(steps: Sequence[Result]) -> dict[str, Any]:
 
 def _flag(name: str) -> Any:
     def test(value: Any) -> bool:
+        from jinja2 import Undefined
+
         if isinstance(value, Undefined):
             str(value)  # raises, naming the variable
         if not isinstance(value, Mapping):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, and_, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
 
 from fleet.store.records import APPLYING, HostRow, RunRow
 from fleet.store.tables import EVENTS, HOST_STATES, PLANS, REPORTS, RUNS, TRANSITIONS
@@ -26,7 +26,8 @@ def insert_run(connection: Connection, values: Values) -> None:
 
 def insert_events(connection: Connection, rows: Sequence[Values]) -> None:
     """Events, their ``data`` as JSON text."""
-    connection.execute(insert(EVENTS), [dict(values) for values in rows])
+    if rows:
+        connection.execute(insert(EVENTS), [dict(values) for values in rows])
 
 
 def end_run(connection: Connection, run: str, values: Values) -> None:
@@ -51,11 +52,40 @@ def put_host_state(connection: Connection, values: Values) -> None:
     connection.execute(insert(TRANSITIONS), [{**values, "number": (last or 0) + 1}])
 
 
-def note_end(connection: Connection, values: Values) -> None:
-    """A host's end as its event tells it, unless that state is committed already."""
-    here = and_(HOST_STATES.c.run == values["run"], HOST_STATES.c.host == values["host"])
-    if connection.execute(select(HOST_STATES.c.state).where(here)).scalar() != values["state"]:
-        put_host_state(connection, values)
+def note_ends(connection: Connection, ends: Sequence[Values]) -> None:
+    """Hosts' ends as their events tell them, in order, unless that state is committed already.
+
+    All of a batch together: a run of many hosts ends many at once, and each statement has its price.
+    """
+    for run in dict.fromkeys(values["run"] for values in ends):
+        _note_ends_of(connection, run, [values for values in ends if values["run"] == run])
+
+
+def _note_ends_of(connection: Connection, run: str, ends: Sequence[Values]) -> None:
+    columns = (HOST_STATES.c.host, HOST_STATES.c.state, HOST_STATES.c.touched)
+    rows = connection.execute(select(*columns).where(HOST_STATES.c.run == run)).all()
+    before = {row.host: row.state for row in rows}
+    touched = {row.host: row.touched for row in rows}
+    numbers = _last_transitions(connection, run)
+    now: dict[str, Values] = {}
+    transitions = []
+    for values in ends:
+        host = values["host"]
+        if (now.get(host) or {"state": before.get(host)})["state"] == values["state"]:
+            continue
+        numbers[host] = numbers.get(host, 0) + 1
+        transitions.append({**values, "number": numbers[host]})
+        now[host] = {**values, "touched": int(bool(touched.get(host)) or values["state"] == APPLYING)}
+    _replace(connection, HOST_STATES, ("run", "host"), list(now.values()))
+    if transitions:
+        connection.execute(insert(TRANSITIONS), transitions)
+
+
+def _last_transitions(connection: Connection, run: str) -> dict[str, int]:
+    """The number of each host's last transition."""
+    query = select(TRANSITIONS.c.host, func.max(TRANSITIONS.c.number)).where(TRANSITIONS.c.run == run)
+    rows = connection.execute(query.group_by(TRANSITIONS.c.host))
+    return {host: number for host, number in rows}  # noqa: C416 - rows are not plain pairs to mypy
 
 
 def put_plan(connection: Connection, values: Values) -> None:
@@ -63,9 +93,10 @@ def put_plan(connection: Connection, values: Values) -> None:
     _upsert(connection, PLANS, ("run", "host", "segment", "plan_hash"), values)
 
 
-def put_report(connection: Connection, values: Values) -> None:
-    """The host's report in this run; a later one replaces it."""
-    _upsert(connection, REPORTS, ("run", "host"), values)
+def put_reports(connection: Connection, reports: Sequence[Values]) -> None:
+    """Hosts' reports; a later one of the same run and host replaces it."""
+    latest = {(values["run"], values["host"]): values for values in reports}
+    _replace(connection, REPORTS, ("run", "host"), list(latest.values()))
 
 
 def runs(connection: Connection, limit: int) -> list[RunRow]:
@@ -136,6 +167,15 @@ def reports(connection: Connection, run: str, host: str | None) -> dict[str, dic
     if host is not None:
         query = query.where(REPORTS.c.host == host)
     return {row.host: json.loads(row.document) for row in connection.execute(query)}
+
+
+def _replace(connection: Connection, table: Table, keys: Sequence[str], rows: Sequence[Values]) -> None:
+    """Put ``rows``, each in the place of the one with the same ``keys``: two statements for all of them."""
+    if not rows:
+        return
+    here = and_(*(table.c[key] == bindparam(f"old_{key}") for key in keys))
+    connection.execute(delete(table).where(here), [{f"old_{key}": row[key] for key in keys} for row in rows])
+    connection.execute(insert(table), [dict(row) for row in rows])
 
 
 def _upsert(connection: Connection, table: Table, keys: Iterable[str], values: Values) -> None:

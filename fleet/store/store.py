@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 SHORTEST_PREFIX = 4
 
 
-class EventRows:
-    """Events that came one after the other, as one statement: rows may be added until it is begun.
+class Rows:
+    """Events, hosts' ends and reports that came one after the other, written together.
 
-    It can be run again (the writer does, when a transaction failed) with the same rows, or in parts.
+    Each is (kind, values), kind being ``event``, ``end`` or ``report``; rows may be added until it is
+    begun. It can be run again (the writer does, when a transaction failed) with the same rows, or in parts.
     """
 
-    def __init__(self, *rows: dict[str, Any]) -> None:
+    def __init__(self, *rows: tuple[str, dict[str, Any]]) -> None:
         self._rows = list(rows)
         self._lock = threading.Lock()
         self._open = True
 
-    def add(self, row: dict[str, Any]) -> bool:
-        """Whether ``row`` joined."""
+    def add(self, *rows: tuple[str, dict[str, Any]]) -> bool:
+        """Whether ``rows`` joined; all do, or none."""
         with self._lock:
             if self._open:
-                self._rows.append(row)
+                self._rows.extend(rows)
             return self._open
 
     def close(self) -> None:
@@ -46,11 +47,17 @@ class EventRows:
 
     def parts(self) -> list[Callable[[Connection], Any]]:
         """One row each."""
-        return [EventRows(row) for row in self._rows]
+        return [Rows(row) for row in self._rows]
 
     def __call__(self, connection: Connection) -> None:
         self.close()
-        _sql().insert_events(connection, self._rows)
+        sql = _sql()
+        sql.insert_events(connection, self._of("event"))
+        sql.note_ends(connection, self._of("end"))
+        sql.put_reports(connection, self._of("report"))
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        return [values for one, values in self._rows if one == kind]
 
 
 class Store:
@@ -65,8 +72,8 @@ class Store:
     def __init__(self, url: str | None = None, *, scrub: Scrub | None = None) -> None:
         self._writer = Writer(url)
         self._scrub = scrub
-        self._events = EventRows()
-        self._events.close()
+        self._rows = Rows()
+        self._rows.close()
 
     def __enter__(self) -> Store:
         return self
@@ -129,34 +136,50 @@ class Store:
             "kind": event.kind,
             "data": self._json(dict(event.data)),
         }
-        after = self._consequence(event)
-        if after is not None:
-            self._put(lambda connection: (_sql().insert_events(connection, [values]), after(connection)))
-        elif not self._events.add(values):
-            self._events = rows = EventRows(values)
-            self._writer.put(rows, rows.parts)
+        if event.kind == "host_ended":
+            self._join(("event", values), ("end", self._end_of(event)))
+        elif event.kind == "run_ended":
+            end = self._run_end_of(event)
+            self._put(
+                lambda connection: (
+                    _sql().insert_events(connection, [values]),
+                    _sql().end_run(connection, event.run, end),
+                )
+            )
+        else:
+            self._join(("event", values))
+
+    def _join(self, *rows: tuple[str, dict[str, Any]]) -> None:
+        """Queue rows, with those that wait already if possible."""
+        if not self._rows.add(*rows):
+            self._rows = opened = Rows(*rows)
+            self._writer.put(opened, opened.parts)
 
     def _put(self, work: Callable[[Connection], Any]) -> None:
         """Queue a write. Events after it are not written before it."""
-        self._events.close()
+        self._rows.close()
         self._writer.put(work)
 
-    def _consequence(self, event: Event) -> Callable[[Connection], Any] | None:
-        """What else the event changes, if anything."""
+    def _end_of(self, event: Event) -> dict[str, Any]:
+        """The state of the host that ``host_ended`` tells."""
+        data = dict(event.data)
+        return {
+            "run": event.run,
+            "host": event.host,
+            "state": data.get("status"),
+            "at": event.at,
+            "detail": self._json(data),
+        }
+
+    def _run_end_of(self, event: Event) -> dict[str, Any]:
+        """The end of the run that ``run_ended`` tells."""
         data = event.data
-        if event.kind == "run_ended":
-            end = {
-                "ended_at": event.at,
-                "exit_code": data.get("exit_code"),
-                "duration_s": data.get("duration_s"),
-                "counts": self._json(dict(data.get("counts") or {})),
-            }
-            return lambda connection: _sql().end_run(connection, event.run, end)
-        if event.kind == "host_ended":
-            state = {"run": event.run, "host": event.host, "state": data.get("status"), "at": event.at}
-            state["detail"] = self._json(dict(data))
-            return lambda connection: _sql().note_end(connection, state)
-        return None
+        return {
+            "ended_at": event.at,
+            "exit_code": data.get("exit_code"),
+            "duration_s": data.get("duration_s"),
+            "counts": self._json(dict(data.get("counts") or {})),
+        }
 
     def reopen_run(self, run: str) -> None:
         """The run goes on: committed when this returns."""
@@ -189,7 +212,7 @@ class Store:
     def put_report(self, run: str, host: str, document: Mapping[str, Any]) -> None:
         """Keep a host's report; a later one of the same run replaces it."""
         values = {"run": run, "host": host, "at": utc_now(), "document": self._json(dict(document))}
-        self._put(lambda connection: _sql().put_report(connection, values))
+        self._join(("report", values))
 
     # ---- what is asked of it ----
 
@@ -262,7 +285,7 @@ class Store:
 
     def _write(self, work: Callable[[Connection], Any]) -> None:
         """Write and return when it is committed."""
-        self._events.close()
+        self._rows.close()
         self._writer.write(work)
 
     def _json(self, value: Any) -> str:

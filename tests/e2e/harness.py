@@ -161,7 +161,7 @@ def dpkg_is_clean(lab: Lab, host: str) -> bool:
 def processes(lab: Lab, host: str) -> str:
     """The command lines of every process of the host."""
     return faults.shell(
-        lab, host, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done"
+        lab, host, "for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' '; echo; done"
     )
 
 

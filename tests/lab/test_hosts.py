@@ -87,7 +87,7 @@ def test_a_logout_kills_what_was_left_running_except_a_unit(lab: Lab, lab_host: 
 def _sleeps(lab: Lab, host: HostDefinition) -> set[str]:
     """Arguments of the sleep processes on the host."""
     listed = faults.shell(
-        lab, host.name, r"for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $f 2>/dev/null; echo; done"
+        lab, host.name, r"for f in /proc/[0-9]*/cmdline; do cat $f 2>/dev/null | tr '\0' ' '; echo; done"
     )
     commands = [line.split() for line in listed.splitlines()]
     return {words[1] for words in commands if len(words) == 2 and words[0].endswith("sleep")}

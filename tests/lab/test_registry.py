@@ -88,7 +88,7 @@ def test_a_host_pulls_the_image_by_digest_and_computes_with_it(
 
 
 def test_a_test_can_push_an_image_of_its_own(lab: Lab) -> None:
-    digest = lab.push(lab.images.tiny(), "of-a-test:1")
+    digest = lab.push(lab.images.ensure_tiny(), "of-a-test:1")
     password = (lab.state.directory / "registry_password").read_text().strip()
     response = ask(lab, "/v2/of-a-test/manifests/1", password)
     assert response.headers["Docker-Content-Digest"] == digest

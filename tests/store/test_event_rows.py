@@ -8,7 +8,7 @@ import pytest
 
 from fleet.core.events import Event
 from fleet.store import Store
-from fleet.store.store import EventRows
+from fleet.store.store import Rows
 
 AT = "2026-11-30T12:00:00Z"
 
@@ -41,8 +41,8 @@ def test_one_event_twice_costs_that_one_only(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_closed_take_no_more() -> None:
-    rows = EventRows({"seq": 1})
-    assert rows.add({"seq": 2})
+    rows = Rows(("event", {"seq": 1}))
+    assert rows.add(("event", {"seq": 2}))
     rows.close()
-    assert not rows.add({"seq": 3})
+    assert not rows.add(("event", {"seq": 3}))
     assert len(rows.parts()) == 2
