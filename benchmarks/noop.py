@@ -69,14 +69,14 @@ def bench_inventory(hosts: int, folder: Path, subnet: str) -> Path:
         "all:",
         "  vars:",
         f"    lab_subnet: {subnet}.0/24",
-        '    lab_state: "{{ inventory_dir }}/bench"',
+        f"    lab_state: {folder}/bench",
     ]
     lines += [
         "    lab_release: bookworm",
         "    lab_login: root",
         "    ansible_user: root",
-        '    ansible_ssh_private_key_file: "{{ lab_state }}/id_ed25519"',
-        '    fleet_known_hosts: "{{ lab_state }}/known_hosts"',
+        f"    ansible_ssh_private_key_file: {folder}/bench/id_ed25519",
+        f"    fleet_known_hosts: {folder}/bench/known_hosts",
         "  hosts:",
     ]
     lines += [f"    bench{n:02d}: {{ansible_host: {subnet}.{10 + n}}}" for n in range(1, hosts + 1)]

@@ -119,6 +119,8 @@ class HostRun:
         self._touched = False
         self._carries_others = carries_others
         self._waiting: FleetError | None = None
+        # Kept in memory until something is applied: a run that changes nothing has nothing to resume.
+        self._unsaved: list[SegmentInputs] = []
 
     def run(self) -> HostOutcome:
         """Play everything; close the connection; return how it ended."""
@@ -201,8 +203,7 @@ class HostRun:
         if segment.plan["steps"] and not self._context.check:
             number = segment.plan["segment"]
             plan_hash = protocol.plan_hash(segment.plan)
-            inputs = SegmentInputs(number, facts, answers, now_unix, ssh_client, plan_hash)
-            self._context.ledger.save(self._host, inputs)
+            self._unsaved.append(SegmentInputs(number, facts, answers, now_unix, ssh_client, plan_hash))
         return segment
 
     def _recompile(self, inputs: SegmentInputs) -> CompiledSegment:
@@ -284,6 +285,9 @@ class HostRun:
                 self._compiler.feed(checked)
                 return
         self._refuse_own_reboot(work)
+        for inputs in self._unsaved:
+            self._context.ledger.save(self._host, inputs)
+        self._unsaved.clear()
         self._context.ledger.applying(self._host, work.plan["segment"])
         self._touched = True
         self._conclude(self._player.apply(work))
