@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,13 +13,20 @@ from fleet.core.documents import Scrub, json_text
 from fleet.core.errors import InputError
 from fleet.core.events import Event
 from fleet.core.ids import utc_now
+from fleet.core.paths import make_private, shown, state_dir
+from fleet.store import spool
 from fleet.store.records import HostRow, RunRow
-from fleet.store.writer import Writer
+from fleet.store.spool import Spool
+from fleet.store.writer import StoreError, Writer
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 SHORTEST_PREFIX = 4
+# A run that nobody waited for so long is opened after all, so that `fleet runs` sees it.
+SPOOL_SECONDS = 5.0
+# More files than these are taken in before another is left.
+SPOOLS_MOST = 50
 
 
 class Rows:
@@ -70,7 +78,12 @@ class Store:
     """
 
     def __init__(self, url: str | None = None, *, scrub: Scrub | None = None) -> None:
-        self._writer = Writer(url)
+        self._spools = state_dir() / "spool" if url is None else None
+        if self._spools is None:
+            self._writer = Writer(url)
+        else:
+            self._writer = Writer(None, patience_s=SPOOL_SECONDS, spools=self._spools)
+        self._spool: Spool | None = None
         self._scrub = scrub
         self._rows = Rows()
         self._rows.close()
@@ -88,8 +101,14 @@ class Store:
         self._writer.start()
 
     def close(self) -> None:
-        """Commit what is queued. Safe to call twice."""
+        """Commit what is queued, or leave it to the next one that opens the database. Safe to call twice."""
+        kept, self._spool = self._spool, None
+        if kept is not None and self._writer.abandon():
+            kept.leave()
+            return
         self._writer.close()
+        if kept is not None:
+            kept.discard()
 
     # ---- what the engine writes ----
 
@@ -121,7 +140,29 @@ class Store:
             "fleet_version": fleet.__version__,
             "created_at": utc_now(),
         }
+        if self._spools is not None and not self._writer.opening:
+            self._open_spool(self._spools, run)
+        self._spool_rows((spool.RUN, values))
         self._put(lambda connection: _sql().insert_run(connection, values))
+
+    def _open_spool(self, folder: Path, run: str) -> None:
+        try:
+            make_private(folder.parent)
+            self._spool = Spool(folder, run)
+        except OSError as error:
+            raise _cannot_spool(error, folder) from error
+        if spool.waiting(folder) > SPOOLS_MOST:
+            self._writer.start()
+
+    def _spool_rows(self, *rows: tuple[str, dict[str, Any]]) -> None:
+        """Keep rows from a crash for as long as the database is not open."""
+        if self._spool is None or self._writer.opening:
+            return
+        try:
+            self._spool.write(*rows)
+        except OSError as error:
+            assert self._spools is not None
+            raise _cannot_spool(error, self._spools) from error
 
     def append(self, event: Event) -> None:
         """Keep one event; committed within about 100 ms.
@@ -140,6 +181,7 @@ class Store:
             self._join(("event", values), ("end", self._end_of(event)))
         elif event.kind == "run_ended":
             end = self._run_end_of(event)
+            self._spool_rows((spool.EVENT, values), (spool.RUN_END, {"run": event.run, **end}))
             self._put(
                 lambda connection: (
                     _sql().insert_events(connection, [values]),
@@ -151,6 +193,7 @@ class Store:
 
     def _join(self, *rows: tuple[str, dict[str, Any]]) -> None:
         """Queue rows, with those that wait already if possible."""
+        self._spool_rows(*rows)
         if not self._rows.add(*rows):
             self._rows = opened = Rows(*rows)
             self._writer.put(opened, opened.parts)
@@ -290,6 +333,12 @@ class Store:
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)
+
+
+def _cannot_spool(error: OSError, folder: Path) -> StoreError:
+    return StoreError(
+        f"cannot write {shown(folder)}: {error.strerror}", remedy="make room there, or set FLEET_STATE_DIR"
+    )
 
 
 def _sql() -> Any:

@@ -19,10 +19,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleet.core.errors import FleetError, RefusedError
 from fleet.core.paths import make_private, shown, state_dir
+from fleet.store.spool import take_in
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -66,8 +68,14 @@ class Writer:
     The first error of a job nobody waited for is kept, and raised by the next call.
     """
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(
+        self, url: str | None, *, patience_s: float = PATIENCE_SECONDS, spools: Path | None = None
+    ) -> None:
         self._url = url
+        self._patience_s = patience_s
+        self._spools = spools
+        self._opening = False
+        self._abandoned = False
         self._queue: queue.SimpleQueue[Job | Mark] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -100,6 +108,23 @@ class Writer:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="fleet-store", daemon=True)
                 self._thread.start()
+
+    @property
+    def opening(self) -> bool:
+        """Whether the database is open, or about to be: what is queued will be committed."""
+        return self._opening or self._awaited.is_set()
+
+    def abandon(self) -> bool:
+        """Close without ever opening the database, if nobody needed it; False where it is in use."""
+        with self._lock:
+            if self.opening or self._closed:
+                return False
+            self._abandoned = self._closed = True
+            thread = self._thread
+        self._awaited.set()
+        if thread is not None:
+            thread.join()
+        return True
 
     def close(self) -> None:
         """Commit what is queued, end the thread, and raise what went wrong unseen."""
@@ -137,9 +162,15 @@ class Writer:
     # ---- in the thread ----
 
     def _run(self) -> None:
-        self._awaited.wait(PATIENCE_SECONDS)
+        self._awaited.wait(self._patience_s)
+        with self._lock:
+            if self._abandoned:
+                return
+            self._opening = True
         try:
             engine, connection = _open(self._url)
+            if self._spools is not None:
+                take_in(connection, self._spools, lambda one: _transaction(one, writes=True))
         except BaseException as error:
             self._refuse_all(error)
             return

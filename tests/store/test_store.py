@@ -176,7 +176,7 @@ def test_secrets_are_scrubbed_on_the_way_in(tmp_path: Path) -> None:
         store.append(event(1, text="hunter2! and aHVudGVyMiE="))
         store.put_host_state(RUN, "gpu01", "failed", {"reason": "hunter2!"})
         store.put_report(RUN, "gpu01", {"steps": ["hunter2!"]})
-    for path in (tmp_path / "state").iterdir():
+    for path in filter(Path.is_file, (tmp_path / "state").rglob("*")):
         assert b"hunter2" not in path.read_bytes()
         assert b"aHVudGVyMi" not in path.read_bytes()
 
@@ -352,6 +352,7 @@ def test_a_migration_that_fails_half_way_leaves_the_version_as_it_was(tmp_path: 
 
     with Store() as store:
         new_run(store)
+        store.runs()
     broken = (*MIGRATIONS, ("CREATE TABLE extra (x INTEGER)", "INSERT INTO nowhere VALUES (1)"))
     whole = (*MIGRATIONS, ("ALTER TABLE runs ADD COLUMN site TEXT",))
     engine = create_engine(f"sqlite:///{tmp_path / 'state' / 'fleet.db'}")
