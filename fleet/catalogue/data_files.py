@@ -8,6 +8,13 @@ from typing import Any
 
 
 @cache
+def data_names() -> tuple[str, ...]:
+    """The names of the shipped files, without ``.yaml``, sorted."""
+    folder = files("fleet.catalogue").joinpath("data")
+    return tuple(sorted(one.name[:-5] for one in folder.iterdir() if one.name.endswith(".yaml")))
+
+
+@cache
 def data(name: str) -> Any:
     """The content of ``fleet/catalogue/data/NAME.yaml``. Callers must not change it."""
     import yaml
