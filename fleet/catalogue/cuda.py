@@ -70,10 +70,13 @@ class Cuda:
     def toolkit(self, text: str) -> Toolkit | None:
         """A release (12.8.1); for a minor (12.8), whose update is not known, its newest of NVIDIA's table."""
         version = release(text)
+        if len(version.numbers) == 1:
+            return None
         fitting = [one for one in self.all if one.version.begins_with(version)]
         exact = [one for one in fitting if one.version.text == text]
         sure = [one for one in fitting if one.native_basis == "table"] if len(version.numbers) == 2 else []
-        return (exact or sure or fitting or [None])[-1] if len(version.numbers) > 1 else None
+        found = exact or sure or fitting
+        return found[-1] if found else None
 
     def forward_package(self, cuda: str, branch: int) -> ForwardCompatibility | None:
         """The package that lets drivers of ``branch`` run a toolkit (its minor, 13.0), if there is one."""

@@ -95,11 +95,15 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: its id, its fields as YAML gave them, and where they come from."""
+    """One entry: its id, its fields as YAML gave them, and where they come from.
+
+    ``about`` is what the newest file says of the entry itself (``source``, ``verified`` …), as written.
+    """
 
     id: str
     fields: Mapping[str, Any]
     provenance: Provenance
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, name: str, default: Any = None) -> Any:
         """A field, or ``default``."""
@@ -152,14 +156,14 @@ def read_overlay(folder: Path) -> dict[str, tuple[str, Raw]]:
         document = read_yaml(path)
         problems += document.problems
         content = plain(document.root) if document.root is not None else {}
-        problems += [Problem(None, f"{path}: {what}") for what in _misshapen(content)]
+        problems += [Problem(None, f"{path}: {what}") for what in misshapen(content)]
         found[path.stem] = (str(path), cast(Raw, content))
     if problems:
         raise InputError(problems)
     return found
 
 
-def _misshapen(content: object) -> Iterator[str]:
+def misshapen(content: object) -> Iterator[str]:
     """What keeps a site's file from being laid over the shipped one: it must be lists of entries with ids."""
     if not isinstance(content, dict):
         yield "must be a mapping of section names to lists of entries"
@@ -203,12 +207,14 @@ def _entry(raw: Raw, file: str, whole: Raw) -> Entry:
         raw.get("verified") is True,
         frozenset(raw.get("unverified_fields", ())),
     )
-    return Entry(raw["id"], fields, Provenance((layer,)))
+    about = {name: raw[name] for name in raw if name in ABOUT}
+    return Entry(raw["id"], fields, Provenance((layer,)), about)
 
 
 def _laid_over(base: Entry, new: Entry) -> Entry:
     merged = _merged(base.fields, new.fields)
-    return Entry(base.id, merged, Provenance((*base.provenance.layers, *new.provenance.layers)))
+    layers = (*base.provenance.layers, *new.provenance.layers)
+    return Entry(base.id, merged, Provenance(layers), new.about)
 
 
 def _merged(base: Mapping[str, Any], new: Mapping[str, Any]) -> Raw:

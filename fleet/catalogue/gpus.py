@@ -193,15 +193,12 @@ class Gpus:
         )
 
     def _near(self, text: str) -> str:
-        names = dict.fromkeys([*(gpu.id for gpu in self.all), *self._by_name])
-        near = difflib.get_close_matches(_plain(text), names, n=3, cutoff=0.5)
-        ids = dict.fromkeys(
-            gpu.id for name in near for gpu in (*self._by_name.get(name, ()), *self._by_id(name))
-        )
-        return f"; did you mean {' or '.join(list(ids)[:3])}?" if ids else ""
-
-    def _by_id(self, name: str) -> list[Gpu]:
-        return [gpu for gpu in self.all if gpu.id == name]
+        wanted = _plain(text)
+        ids = [gpu.id for gpu in self.all if _plain(gpu.name).startswith(wanted) or gpu.id.startswith(wanted)]
+        if not ids:
+            names = {name: gpu.id for gpu in self.all for name in (gpu.id, _plain(gpu.name))}
+            ids = [names[near] for near in difflib.get_close_matches(wanted, names, n=5, cutoff=0.5)]
+        return f"; did you mean {' or '.join(list(dict.fromkeys(ids))[:5])}?" if ids else ""
 
     @cached_property
     def _by_pci(self) -> dict[PciId, Gpu]:
