@@ -93,6 +93,19 @@ class Drivers:
         newer = (one for one in self.all if one.number > branch.number and _is_out(one, on))
         return "superseded" if any(newer) else "supported"
 
+    def unfixed(self, branch: Branch) -> tuple[str, ...]:
+        """Bulletins that other branches got fixes for after this one's last: it stays without. Oldest first.
+
+        Empty for a branch of which no fix is known at all: then nothing can be said.
+        """
+        last = branch.security_floor
+        if last is None:
+            return ()
+        later = {
+            (fix.date, fix.bulletin) for one in self.all for fix in one.security_fixes if fix.date > last.date
+        }
+        return tuple(bulletin for _, bulletin in sorted(later))
+
     def find(self, text: str) -> tuple[Branch, Version | None]:
         """A branch by its number (580) or by a version of it. Raises InputError with near ones."""
         version = None if text.isdecimal() else driver_version(text)

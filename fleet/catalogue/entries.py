@@ -186,12 +186,19 @@ def _misshapen_entry(entry: object) -> str:
         return "must be a mapping"
     if not isinstance(entry.get("id"), str):
         return "its id is missing, or is not text (quote it)"
-    if not isinstance(entry.get("source"), (str, list, dict)) or not isinstance(entry.get("verified"), bool):
+    if entry.get("source") is None or not isinstance(entry.get("verified"), bool):
         return f"{entry['id']}: needs source, and verified: true or false"
+    said = entry["source"]
+    if not all(map(_names_sources, said.values() if isinstance(said, dict) else [said])):
+        return f"{entry['id']}: source must be a text, a list of texts, or a mapping of fields to these"
     unverified = entry.get("unverified_fields", [])
     if not isinstance(unverified, list) or not all(isinstance(one, str) for one in unverified):
         return f"{entry['id']}: unverified_fields must be a list of field names"
     return ""
+
+
+def _names_sources(said: object) -> bool:
+    return isinstance(said, str) or (isinstance(said, list) and all(isinstance(one, str) for one in said))
 
 
 def _listed(names: tuple[str, ...]) -> str:

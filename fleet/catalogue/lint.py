@@ -25,7 +25,7 @@ def faults(files: Files) -> list[Fault]:
     """Everything wrong, in the order of the files. Rules need the shape: where it is wrong, they are not run."""
     found = [*_shapes(), *_repeated(files)]
     if not found:
-        found = list(_schema_faults(files))
+        found = list(dict.fromkeys(_schema_faults(files)))
     if not found:
         found = [*_sources(files), *(fault for rule in RULES for fault in rule(files))]
     return found
@@ -60,20 +60,15 @@ def _repeated(files: Files) -> Iterator[Fault]:
 
 
 def _schema_faults(files: Files) -> Iterator[Fault]:
-    whole: dict[str, dict[str, Any]] = {}
+    """Each entry by itself, so that the validator that words errors only sees those that have any."""
     for file, section in files.sections():
-        entries = files.section(file, section)
-        whole.setdefault(file, {})[section] = [
-            {"id": entry.id, **entry.about, **entry.fields} for entry in entries
-        ]
-    for fault in schemas.faults(whole, "catalogue"):
-        file, section, rest = str(fault.path[0]), str(fault.path[1]), fault.path[2:]
-        if not rest:
-            yield Fault(file, section, "", fault.message)
-            continue
-        entry = whole[file][section][int(rest[0])]
-        where = schemas.json_path(rest[1:]).removeprefix("$").removeprefix(".")
-        yield Fault(file, section, entry["id"], f"{where}: {fault.message}" if where else fault.message)
+        for entry in files.section(file, section):
+            document = {file: {section: [{"id": entry.id, **entry.about, **entry.fields}]}}
+            for fault in schemas.faults(document, "catalogue"):
+                path = fault.path[3:]
+                where = schemas.json_path(path).removeprefix("$").removeprefix(".")
+                name = entry.id if len(fault.path) > 2 else ""
+                yield Fault(file, section, name, f"{where}: {fault.message}" if where else fault.message)
 
 
 def _sources(files: Files) -> Iterator[Fault]:

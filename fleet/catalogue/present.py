@@ -29,23 +29,27 @@ UNITS = {"memory_bandwidth_gb_per_s": "GB/s", "int8_tensor": "TOPS"}
 
 @dataclass(frozen=True)
 class Kind:
-    """One word of ``show``. ``lines`` tells one entry; ``key`` finds it and gives its file, section and id."""
+    """One word of ``show``. ``lines`` tells one entry; ``key`` finds its id."""
 
     word: str
     columns: Row
     rows: Callable[[Catalogue, date], list[Row]]
-    key: Callable[[Catalogue, str], tuple[str, str, str]]
+    key: Callable[[Catalogue, str], str]
     lines: Callable[[Catalogue, str, date], list[Line]]
+    derived: Callable[[Catalogue, str, date], dict[str, Any]]
     place: tuple[str, str]
 
-    def entries(self, catalogue: Catalogue) -> list[dict[str, Any]]:
-        """Every entry as JSON."""
-        return [as_json(entry) for entry in catalogue.files.section(*self.place)]
+    def entries(self, catalogue: Catalogue, today: date) -> list[dict[str, Any]]:
+        """Every entry as JSON, with what follows from others under ``derived``."""
+        return [
+            as_json(entry) | {"derived": self.derived(catalogue, entry.id, today)}
+            for entry in catalogue.files.section(*self.place)
+        ]
 
-    def entry(self, catalogue: Catalogue, name: str) -> dict[str, Any]:
+    def entry(self, catalogue: Catalogue, name: str, today: date) -> dict[str, Any]:
         """One entry as JSON. Raises InputError with near names where there is none."""
-        file, section, wanted = self.key(catalogue, name)
-        return next(as_json(one) for one in catalogue.files.section(file, section) if one.id == wanted)
+        wanted = self.key(catalogue, name)
+        return next(one for one in self.entries(catalogue, today) if one["id"] == wanted)
 
 
 def as_json(entry: Entry) -> dict[str, Any]:
@@ -112,8 +116,8 @@ def _drivers(gpu: Gpu) -> str:
     return f"{first} on" if first else last or "-"
 
 
-def _gpu_key(catalogue: Catalogue, name: str) -> tuple[str, str, str]:
-    return "gpus", "gpus", catalogue.gpus.find(name).id
+def _gpu_key(catalogue: Catalogue, name: str) -> str:
+    return catalogue.gpus.find(name).id
 
 
 def _gpu_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
@@ -199,8 +203,8 @@ def _security(fix: SecurityFix | None) -> str:
     return str(fix.version) if fix else "-"
 
 
-def _driver_key(catalogue: Catalogue, name: str) -> tuple[str, str, str]:
-    return "drivers", "branches", str(catalogue.drivers.find(name)[0].number)
+def _driver_key(catalogue: Catalogue, name: str) -> str:
+    return str(catalogue.drivers.find(name)[0].number)
 
 
 def _driver_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
@@ -221,6 +225,9 @@ def _driver_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
     if fix:
         words = f"{fix.version} on (bulletin {fix.bulletin} of {fix.date}, CVSS up to {fix.max_cvss:g})"
         lines.append(("security fixes", words))
+    unfixed = catalogue.drivers.unfixed(branch)
+    if unfixed:
+        lines.append(("no fix for", f"bulletins {', '.join(unfixed)}, which other branches got fixes for"))
     lines.append(("versions", ", ".join(map(str, branch.versions)) + _doubt(known, "versions")))
     return [*lines, *_about(known, branch.note)]
 
@@ -249,8 +256,8 @@ def _cuda_rows(catalogue: Catalogue, today: date) -> list[Row]:
     ]
 
 
-def _cuda_key(catalogue: Catalogue, name: str) -> tuple[str, str, str]:
-    return "cuda", "toolkits", catalogue.cuda.find(name).version.text
+def _cuda_key(catalogue: Catalogue, name: str) -> str:
+    return catalogue.cuda.find(name).version.text
 
 
 def _cuda_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
@@ -310,8 +317,8 @@ def _fleet_status(catalogue: Catalogue, release: Release) -> str:
     return "no"
 
 
-def _os_key(catalogue: Catalogue, name: str) -> tuple[str, str, str]:
-    return "operating_systems", "releases", catalogue.systems.find(name).id
+def _os_key(catalogue: Catalogue, name: str) -> str:
+    return catalogue.systems.find(name).id
 
 
 def _os_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
@@ -356,6 +363,28 @@ def _package_lines(family: PackageFamily) -> Iterator[Line]:
             yield what.replace("_", " "), f"{span}: {' '.join(row['packages'])}"
 
 
+def _gpu_derived(catalogue: Catalogue, name: str, today: date) -> dict[str, Any]:
+    return {"last_branch": catalogue.gpus.find(name).last_branch}
+
+
+def _driver_derived(catalogue: Catalogue, name: str, today: date) -> dict[str, Any]:
+    branch, _ = catalogue.drivers.find(name)
+    return {
+        "support": catalogue.drivers.support(branch, today),
+        "architectures": [one.id for one in catalogue.architectures_of(branch.number)],
+        "unfixed_bulletins": list(catalogue.drivers.unfixed(branch)),
+    }
+
+
+def _cuda_derived(catalogue: Catalogue, name: str, today: date) -> dict[str, Any]:
+    floor = catalogue.cuda.find(name).minor_version_floor
+    return {"minor_version_floor": str(floor) if floor else None}
+
+
+def _os_derived(catalogue: Catalogue, name: str, today: date) -> dict[str, Any]:
+    return {"fleet": _fleet_status(catalogue, catalogue.systems.find(name))}
+
+
 KINDS = {
     kind.word: kind
     for kind in (
@@ -365,6 +394,7 @@ KINDS = {
             _gpu_rows,
             _gpu_key,
             _gpu_lines,
+            _gpu_derived,
             ("gpus", "gpus"),
         ),
         Kind(
@@ -373,6 +403,7 @@ KINDS = {
             _driver_rows,
             _driver_key,
             _driver_lines,
+            _driver_derived,
             ("drivers", "branches"),
         ),
         Kind(
@@ -381,6 +412,7 @@ KINDS = {
             _cuda_rows,
             _cuda_key,
             _cuda_lines,
+            _cuda_derived,
             ("cuda", "toolkits"),
         ),
         Kind(
@@ -389,6 +421,7 @@ KINDS = {
             _os_rows,
             _os_key,
             _os_lines,
+            _os_derived,
             ("operating_systems", "releases"),
         ),
     )

@@ -58,7 +58,7 @@ def show(session: Session, kind: str, name: str | None, overlay: Path | None) ->
 
     known, chosen, today = load(overlay), KINDS[kind], date.today()
     if session.json:
-        session.print_json(chosen.entries(known) if name is None else chosen.entry(known, name))
+        session.print_json(chosen.entries(known, today) if name is None else chosen.entry(known, name, today))
         return
     rows = [chosen.columns, *chosen.rows(known, today)] if name is None else chosen.lines(known, name, today)
     click.echo("\n".join(aligned(rows)))
