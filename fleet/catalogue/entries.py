@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -121,14 +122,14 @@ class Files:
 
     def section(self, file: str, section: str) -> tuple[Entry, ...]:
         """The entries of one section, the site's own laid over them, in file order."""
-        shipped = cast(Raw, data(file))
-        found = {raw["id"]: _entry(raw, f"{file}.yaml", shipped) for raw in shipped.get(section, ())}
-        if file in self.overlay:
-            path, content = self.overlay[file]
-            sources = {**shipped.get("sources", {}), **content.get("sources", {})}
-            for raw in content.get(section, ()):
-                new = _entry(raw, path, {"sources": sources})
-                found[new.id] = _laid_over(found[new.id], new) if new.id in found else new
+        if file not in self.overlay:
+            return _shipped(file, section)
+        path, content = self.overlay[file]
+        found = {entry.id: entry for entry in _shipped(file, section)}
+        sources = {**data(file).get("sources", {}), **content.get("sources", {})}
+        for raw in content.get(section, ()):
+            new = _entry(raw, path, sources)
+            found[new.id] = _laid_over(found[new.id], new) if new.id in found else new
         return tuple(found.values())
 
     def sections(self) -> Iterator[tuple[str, str]]:
@@ -205,12 +206,19 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(f"{name}.yaml" for name in names)
 
 
-def _entry(raw: Raw, file: str, whole: Raw) -> Entry:
+@cache
+def _shipped(file: str, section: str) -> tuple[Entry, ...]:
+    shipped = cast(Raw, data(file))
+    sources = shipped.get("sources", {})
+    return tuple(_entry(raw, f"{file}.yaml", sources) for raw in shipped.get(section, ()))
+
+
+def _entry(raw: Raw, file: str, named: Mapping[str, str]) -> Entry:
     fields = {name: value for name, value in raw.items() if name not in ABOUT}
     layer = Layer(
         file,
         frozenset(_paths(fields)),
-        _sources(raw.get("source", ""), whole.get("sources", {})),
+        _sources(raw.get("source", ""), named),
         raw.get("verified") is True,
         frozenset(raw.get("unverified_fields", ())),
     )

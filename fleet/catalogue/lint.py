@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any
 
-from fleet.catalogue.data_files import data, data_names
+from fleet.catalogue.data_files import FOLDER, data, data_names
 from fleet.catalogue.entries import Entry, Files, Raw, misshapen
 from fleet.catalogue.lint_rules import RULES, Fault
 from fleet.core import schema as schemas
@@ -98,8 +97,7 @@ def _keys(said: Any) -> list[str]:
 
 def _position(fault: Fault, files: Files) -> Position | None:
     """The line of the entry in the file that spoke last of it."""
-    shipped = resources("fleet.catalogue").joinpath(f"data/{fault.file}.yaml")
-    places = [(f"{fault.file}.yaml", Path(str(shipped)))]
+    places = [(f"{fault.file}.yaml", FOLDER / f"{fault.file}.yaml")]
     if fault.file in files.overlay:
         path = files.overlay[fault.file][0]
         places.insert(0, (path, Path(path)))

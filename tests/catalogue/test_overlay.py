@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from fleet.catalogue.catalogue import Catalogue, load
+from fleet.catalogue.data_files import data, data_names
 from fleet.core.errors import InputError
 
 Site = Callable[..., Path]
@@ -143,3 +147,53 @@ def test_the_example_of_the_documentation_is_well(site: Site) -> None:
     card = of(site(gpus=example)).gpus.find("h100-sxm5-80gb")
     assert card.limits == {"bf16_tensor": 650, "memory_bandwidth_gb_per_s": 2900}
     assert card.provenance.source("limits.bf16_tensor") == "acceptance test of our first rack"
+
+
+JUNK = (
+    None,
+    0,
+    -1,
+    3.5,
+    True,
+    "",
+    "x",
+    "580",
+    [],
+    {},
+    [None],
+    ["a"],
+    {"a": 1},
+    {"default": 1},
+    "2026-99",
+    "550.12.9.1",
+)
+
+
+def spoiled(value: Any, dice: random.Random) -> Any:
+    """A copy of ``value`` with one thing in it replaced, or left out."""
+    if not value or not isinstance(value, (dict, list)) or dice.random() < 0.25:
+        return dice.choice(JUNK)
+    copy = value.copy()
+    key = dice.choice(list(value) if isinstance(value, dict) else range(len(value)))
+    if dice.random() < 0.2:
+        del copy[key]
+    else:
+        copy[key] = spoiled(value[key], dice)
+    return copy
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_spoiled_file_is_taken_or_refused_in_words(site: Site, seed: int) -> None:
+    dice = random.Random(seed)
+    file = dice.choice(data_names())
+    section = dice.choice([name for name in data(file) if name != "sources"])
+    text = yaml.safe_dump({section: [spoiled(dice.choice(data(file)[section]), dice)]})
+    try:
+        catalogue = of(site(**{file: text}))
+    except InputError as error:
+        assert all(str(problem) for problem in error.problems)
+    else:
+        assert catalogue.gpus.all
+        assert catalogue.drivers.all
+        assert catalogue.cuda.all
+        assert catalogue.systems.releases
