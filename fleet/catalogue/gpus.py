@@ -22,7 +22,8 @@ NvSwitch = Literal["never", "some", "always", "external"]
 
 #: ``supported``; ``not_listed``: the driver knows the chip but not this product, so NVIDIA does not support it
 #: there though it may load; ``too_old``: the driver does not know the architecture; ``dropped``: not any more.
-DriverSupport = Literal["supported", "not_listed", "too_old", "dropped"]
+#: ``unknown``: it knows the architecture, and from when on the product is listed is not known.
+DriverSupport = Literal["supported", "not_listed", "too_old", "dropped", "unknown"]
 
 _PCI_ID = re.compile(r"(?P<device>[0-9a-f]{4})(:(?P<vendor>[0-9a-f]{4}):(?P<subsystem>[0-9a-f]{4}))?")
 _MAKERS = re.compile(r"^(nvidia |tesla |geforce |quadro )+")
@@ -145,7 +146,9 @@ class Gpu:
         floor = self.first_listed or self.min_driver
         if floor is not None:
             return "supported" if driver >= floor else "not_listed"
-        return "supported" if driver.major >= (self.first_branch or 0) else "not_listed"
+        if self.first_branch is not None:
+            return "supported" if driver.major >= self.first_branch else "not_listed"
+        return "supported" if self.architecture.first_branch is None else "unknown"
 
 
 class Gpus:

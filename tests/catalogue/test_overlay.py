@@ -13,6 +13,7 @@ import yaml
 
 from fleet.catalogue.catalogue import Catalogue, load
 from fleet.catalogue.data_files import data, data_names
+from fleet.catalogue.versions import driver_version
 from fleet.core.errors import InputError
 
 Site = Callable[..., Path]
@@ -196,3 +197,9 @@ def test_a_spoiled_file_is_taken_or_refused_in_words(site: Site, seed: int) -> N
         assert catalogue.drivers.all
         assert catalogue.cuda.all
         assert catalogue.systems.releases
+
+
+def test_a_card_of_no_known_floor_is_not_called_supported(site: Site) -> None:
+    card = of(site(gpus=OWN_CARD)).gpus.find("prototype")
+    assert card.support(driver_version("580.65.06")) == "unknown"
+    assert card.support(driver_version("515.105.01")) == "too_old"
