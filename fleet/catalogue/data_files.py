@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+#: Where the shipped files lie.
+FOLDER = Path(__file__).parent / "data"
+
+
+@cache
+def data_names() -> tuple[str, ...]:
+    """The names of the shipped files, without ``.yaml``, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
 @cache
@@ -13,7 +22,7 @@ def data(name: str) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = files("fleet.catalogue").joinpath(f"data/{name}.yaml").read_text(encoding="utf-8")
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     return yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are the safe one
 
 

@@ -1,14 +1,14 @@
 """What is known of Docker Engine: packages per distribution, what a reload changes, address pools.
 
-Data with sources in ``data/docker.yaml``.
+Data with sources in ``data/docker.yaml``; its weaknesses are in :mod:`fleet.catalogue.advisories`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from fleet.catalogue.data_files import data, within
+from fleet.catalogue.data_files import within
+from fleet.catalogue.entries import Entry, Files
 
 
 @dataclass(frozen=True)
@@ -29,44 +29,48 @@ class EnginePackages:
 
 def distribution_packages(os_id: str, version: str) -> EnginePackages | None:
     """The engine as the distribution packages it, or None for a release that is not known."""
-    for entry in data("docker")["distribution"]:
-        if entry["os"] == os_id and within(version, entry.get("from"), entry.get("to")):
+    for entry in Files().section("docker", "engines"):
+        if entry.get("os") == os_id and within(version, entry.get("from"), entry.get("to")):
             return _packages(entry)
     return None
 
 
 def upstream_packages() -> EnginePackages:
     """The engine as Docker packages it."""
-    return _packages(data("docker")["docker"])
+    return _packages(_one("engines", "docker"))
 
 
 def upstream_repository() -> dict[str, str]:
     """``base_url``, ``key_fingerprint`` and ``component`` of Docker's package repository."""
-    entry = data("docker")["docker"]
+    entry = _one("engines", "docker")
     return {name: str(entry[name]) for name in ("base_url", "key_fingerprint", "component")}
 
 
 def foreign_packages(source: str) -> tuple[str, ...]:
     """Packages that must not be beside the engine of ``source`` (``distribution`` or ``docker``)."""
-    return tuple(data("docker")["foreign"][source])
+    return tuple(_one("foreign", source)["packages"])
 
 
 def reloadable_keys() -> frozenset[str]:
     """Keys of daemon.json that ``systemctl reload docker`` applies."""
-    return frozenset(data("docker")["reload"]["keys"])
+    return frozenset(_one("reload", "keys")["keys"])
 
 
 def default_address_pools() -> list[tuple[str, int]]:
     """``(base, prefix length of one network)`` in the order the daemon tries them."""
-    return [(pool["base"], pool["size"]) for pool in data("docker")["address_pools"]["pools"]]
+    return [(pool["base"], pool["size"]) for pool in _one("address_pools", "defaults")["pools"]]
 
 
 def address_pools_source() -> str:
     """Where the default pools are defined."""
-    return str(data("docker")["address_pools"]["source"])
+    return _one("address_pools", "defaults").provenance.source("pools")
 
 
-def _packages(entry: dict[str, Any]) -> EnginePackages:
+def _one(section: str, name: str) -> Entry:
+    return next(entry for entry in Files().section("docker", section) if entry.id == name)
+
+
+def _packages(entry: Entry) -> EnginePackages:
     return EnginePackages(
         tuple(entry["engine"]),
         tuple(entry["versioned"]),

@@ -37,6 +37,7 @@ COMMANDS = {
     "unlock": ("fleet.cli.unlock:unlock", "Clear a run's lock on a host."),
     "lab": ("fleet.cli.lab:lab", "Real hosts on this machine, to try things on."),
     "schema": ("fleet.cli.schema:schema", "The published schemas: list, show, check a file."),
+    "catalogue": ("fleet.cli.catalogue:catalogue", "The facts fleet decides by: show, check."),
     "agent": ("fleet.cli.agent:agent", "What the agent sees, on this machine."),
 }
 

@@ -1,0 +1,75 @@
+"""The whole catalogue: typed tables, each built when first asked for; a site's own entries laid over.
+
+:func:`load` is the way in. Next: :mod:`fleet.catalogue.gpus`, :mod:`~fleet.catalogue.drivers`,
+:mod:`~fleet.catalogue.cuda`, :mod:`~fleet.catalogue.operating_systems`.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleet.catalogue.entries import Files, read_overlay
+
+if TYPE_CHECKING:
+    from fleet.catalogue.cuda import Cuda
+    from fleet.catalogue.drivers import Drivers
+    from fleet.catalogue.gpus import Architecture, Gpus
+    from fleet.catalogue.operating_systems import Systems
+
+
+class Catalogue:
+    """Everything known. ``files`` gives the entries as they stand, with their provenance."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    @cached_property
+    def gpus(self) -> Gpus:
+        """GPUs and architectures."""
+        from fleet.catalogue.gpus import Gpus
+
+        return Gpus(self.files)
+
+    @cached_property
+    def drivers(self) -> Drivers:
+        """Branches of the driver."""
+        from fleet.catalogue.drivers import Drivers
+
+        return Drivers(self.files)
+
+    @cached_property
+    def cuda(self) -> Cuda:
+        """CUDA toolkits."""
+        from fleet.catalogue.cuda import Cuda
+
+        return Cuda(self.files)
+
+    @cached_property
+    def systems(self) -> Systems:
+        """Distributions and releases."""
+        from fleet.catalogue.operating_systems import Systems
+
+        return Systems(self.files)
+
+    def architectures_of(self, branch: int) -> list[Architecture]:
+        """The architectures that a branch of the driver knows, oldest first."""
+        from fleet.catalogue.gpus import architectures_of
+
+        return architectures_of(self.gpus.architectures.values(), branch)
+
+
+@cache
+def load(overlay: Path | None = None) -> Catalogue:
+    """The shipped catalogue, with a site's directory laid over it.
+
+    Raises InputError naming file, entry and position of everything wrong in the site's files.
+    """
+    if overlay is None:
+        return Catalogue(Files())
+    from fleet.catalogue.lint import check
+
+    files = Files(read_overlay(overlay))
+    check(files)
+    return Catalogue(files)

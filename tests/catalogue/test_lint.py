@@ -1,0 +1,229 @@
+"""The shipped catalogue is well; and each rule fires on an input that breaks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet.catalogue.data_files import data, data_names
+from fleet.catalogue.entries import Files, read_overlay
+from fleet.catalogue.lint import check, faults
+from fleet.catalogue.lint_rules import RULES
+from fleet.core.errors import InputError
+
+#: (file, section, what a site writes, fault): the shape is wrong.
+MISSHAPEN = [
+    ("gpus", "gpus", "{id: t4, memory: 16}", "gpus t4: memory"),
+    ("gpus", "gpus", "{id: t4, memory_gb: lots}", "gpus t4: memory_gb: must be number"),
+    ("gpus", "gpus", "{id: new, name: New}", "gpus new: missing: nvml_name, pci, architecture"),
+    ("gpus", "gpus", "{id: t4, min_driver: 550.12}", "gpus t4: min_driver: must be string"),
+    ("gpus", "gpus", '{id: t4, pci: ["1EB8"]}', "gpus t4: pci[0]"),
+    ("gpus", "gpus", "{id: t4, pci: [1234]}", "gpus t4: pci[0]: must be string"),
+    ("drivers", "branches", '{id: "580", latest: "r580"}', "branches 580: latest"),
+    ("drivers", "branches", '{id: "580", end_of_life: soon}', "branches 580: end_of_life"),
+    ("gpus", "cards", "{id: t4}", "cards"),
+]
+
+#: The same where the shape is right; one at least for every rule.
+BROKEN = [
+    # sources and what is not verified
+    ("gpus", "gpus", "{id: t4, source: nowhere}", "gpus t4: source nowhere: there is no such source"),
+    (
+        "gpus", "gpus",
+        "{id: t4, sm_count: 40, unverified_fields: [sms]}",
+        "gpus t4: unverified_fields: there is no field sms",
+    ),
+    # architectures
+    (
+        "gpus", "architectures",
+        "{id: ampere, first_branch: 451}",
+        "architectures ampere: first_branch 451: there is no such branch",
+    ),
+    ("gpus", "architectures", "{id: turing, last_branch: 390}", "architectures turing: its last branch is older"),
+    (
+        "gpus", "architectures",
+        '{id: volta, fp32_lanes_per_sm: {"7.2": 64}}',
+        "architectures volta: fp32_lanes_per_sm: 7.2",
+    ),
+    # references of GPUs
+    ("gpus", "gpus", "{id: t4, architecture: touring}", "gpus t4: there is no architecture touring"),
+    ("gpus", "gpus", '{id: t4, compute_capability: "8.6"}', "gpus t4: turing has no compute capability 8.6"),
+    ("gpus", "gpus", "{id: t4, first_branch: 411}", "gpus t4: first_branch 411: there is no branch 411"),
+    ("gpus", "gpus", "{id: b200, first_branch: 535}", "gpus b200: first_branch 535: blackwell begins with 570"),
+    ("gpus", "gpus", '{id: l4, min_driver: "535.54.03"}', "gpus l4: min_driver 535.54.03 is not of first_branch 525"),
+    ("gpus", "gpus", '{id: l4, first_listed: "525.125.06"}', "gpus l4: first_listed 525.125.06 is newer"),
+    (
+        "gpus", "gpus",
+        "{id: p40, open_kernel_modules: possible}",
+        "gpus p40: open_kernel_modules possible, but impossible",
+    ),
+    # PCI ids
+    ("gpus", "gpus", '{id: l4, pci: ["1eb8"]}', "gpus l4: PCI id 1eb8 is also that of t4"),
+    ("gpus", "gpus", '{id: a2, pci: ["25b6:10de:14a9"]}', "gpus a2: PCI id 25b6:10de:14a9 is also that of a16"),
+    # figures
+    ("gpus", "gpus", "{id: t4, peaks: {fp32: 81}}", "gpus t4: fp32 81 TFLOPS of 40 SM would need 15.82 GHz"),
+    ("gpus", "gpus", "{id: t4, sm_count: 400}", "gpus t4: fp32 8.1 TFLOPS of 400 SM would need 0.16 GHz"),
+    ("gpus", "gpus", "{id: t4, peaks: {fp16_tensor: 6.5}}", "gpus t4: peaks.fp16_tensor 6.5 is 0.8 times fp32"),
+    (
+        "gpus", "gpus",
+        "{id: t4, memory_bandwidth_gb_per_s: 32}",
+        "gpus t4: memory_bandwidth_gb_per_s 32 is not plausible",
+    ),
+    ("gpus", "gpus", "{id: t4, limits: {fp16_tensor: 25}}", "gpus t4: limits.fp16_tensor 25 is 38% of the peak 65"),
+    ("gpus", "gpus", "{id: t4, limits: {fp16_tensor: 66}}", "gpus t4: limits.fp16_tensor 66 is 102% of the peak 65"),
+    (
+        "gpus", "gpus",
+        "{id: t4, limits: {memory_bandwidth_gb_per_s: 100}}",
+        "gpus t4: limits.memory_bandwidth_gb_per_s 100 is 31%",
+    ),
+    # branches
+    ("drivers", "branches", '{id: "580", versions: ["570.86.15"]}', "branches 580: 570.86.15 is not a version of it"),
+    (
+        "drivers", "branches",
+        '{id: "580", latest: "580.95.05"}',
+        "branches 580: latest 580.95.05 is older than 580.178.04",
+    ),
+    ("drivers", "branches", '{id: "580", end_of_life: "2025-07"}', "branches 580: ends (2025-07) before it begins"),
+    (
+        "drivers", "branches",
+        '{id: r700, type: production, latest: "700.1", max_cuda: "14.0", kernel_modules: [open], versions: []}',
+        "branches r700: the id must be the number",
+    ),
+    # toolkits
+    ("cuda", "toolkits", '{id: "12.8.1", branch: 571}', "toolkits 12.8.1: there is no branch 571"),
+    (
+        "cuda", "toolkits",
+        '{id: "12.8.1", native_driver: "575.51.03"}',
+        "toolkits 12.8.1: native_driver 575.51.03 is not of branch 570",
+    ),
+    ("cuda", "toolkits", '{id: "12.8.9", branch: 580}', "toolkits 12.8.9: branch 580 is that of CUDA 13.0"),
+    ("cuda", "toolkits", '{id: "14.0.0", branch: 620}', "toolkits 14.0.0: there is no major 14"),
+    ("cuda", "toolkits", "{id: newest, branch: 620}", "toolkits newest: 'newest' is not a version"),
+    (
+        "cuda", "forward_compatibility",
+        '{id: "13.0", base_branches: [536]}',
+        "forward_compatibility 13.0: there is no branch 536",
+    ),
+    # systems
+    (
+        "operating_systems", "releases",
+        "{id: debian-12, package_family: cuda_deb}",
+        "releases debian-12: there is no package family cuda_deb",
+    ),
+    (
+        "operating_systems", "releases",
+        '{id: debian-12, version: "13"}',
+        "releases debian-13: debian-12 is debian 13 too",
+    ),
+    (
+        "operating_systems", "package_families",
+        "{id: cuda_apt, imex: [{to: 580, packages: [a]}, {from: 580, packages: [b]}]}",
+        "package_families cuda_apt: imex: rows overlap",
+    ),
+    # dates
+    (
+        "operating_systems", "releases",
+        '{id: debian-12, end_of_life: "2026-02-30"}',
+        "releases debian-12: end_of_life 2026-02-30 is not a day",
+    ),
+    # floors
+    ("docker", "floors", '{id: engine, version: "29.0.0"}', "floors engine: 29.0.0 lacks the fix of CVE-2026-34040"),
+    (
+        "container_toolkit", "floors",
+        '{id: container_toolkit, version: "1.17.8"}',
+        "floors container_toolkit: 1.17.8 lacks the fix of CVE-2026-24260",
+    ),
+]  # fmt: skip
+
+
+def entry(text: str) -> str:
+    """An entry as a site writes it: with source and verified where the case is not about them."""
+    source = "" if "source:" in text else ", source: a test of the catalogue"
+    return f"{text[:-1]}{source}, verified: true}}"
+
+
+def site(folder: Path, file: str, section: str, *entries: str) -> Files:
+    text = f"{section}:\n" + "".join(f"  - {one}\n" for one in entries)
+    (folder / f"{file}.yaml").write_text(text, encoding="utf-8")
+    return Files(read_overlay(folder))
+
+
+def test_the_shipped_catalogue_is_well() -> None:
+    assert [f"{fault.file}: {fault}" for fault in faults(Files())] == []
+    assert check(Files()) > 200
+
+
+def test_every_entry_says_where_it_comes_from() -> None:
+    files = Files()
+    for file, section in files.sections():
+        for one in files.section(file, section):
+            assert one.provenance.source().strip(), f"{file} {section} {one.id}"
+            assert isinstance(one.about["verified"], bool), f"{file} {section} {one.id}"
+
+
+def test_every_source_named_is_used() -> None:
+    files = Files()
+    for file in data_names():
+        text = {
+            words
+            for name, section in files.sections()
+            if name == file
+            for one in files.section(file, section)
+            for words in one.provenance.layers[0].sources.values()
+        }
+        unused = [
+            key for key, words in data(file)["sources"].items() if not any(words in one for one in text)
+        ]
+        assert unused == [], file
+
+
+@pytest.mark.parametrize(("file", "section", "text", "message"), MISSHAPEN + BROKEN)
+def test_what_is_wrong_is_found(tmp_path: Path, file: str, section: str, text: str, message: str) -> None:
+    found = faults(site(tmp_path, file, section, entry(text)))
+    assert [str(fault) for fault in found if str(fault).startswith(message)], list(map(str, found))
+
+
+def test_every_rule_fires_on_something(tmp_path: Path) -> None:
+    silent = set(RULES)
+    for number, (file, section, text, _) in enumerate(BROKEN):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        files = site(folder, file, section, entry(text))
+        silent -= {rule for rule in silent if any(rule(files))}
+    assert silent == set()
+
+
+def test_an_id_that_stands_there_twice_is_found(tmp_path: Path) -> None:
+    text = entry("{id: t4, memory_gb: 16}")
+    assert [str(fault) for fault in faults(site(tmp_path, "gpus", "gpus", text, text))] == [
+        "gpus t4: stands there 2 times"
+    ]
+
+
+def test_faults_come_with_file_line_and_entry(tmp_path: Path) -> None:
+    files = site(
+        tmp_path, "gpus", "gpus", entry("{id: l4, memory_gb: 24}"), entry("{id: t4, architecture: touring}")
+    )
+    with pytest.raises(InputError) as caught:
+        check(files)
+    (problem,) = caught.value.problems
+    assert str(problem) == f"{tmp_path}/gpus.yaml:3:5: gpus t4: there is no architecture touring"
+
+
+def test_a_fault_that_a_site_causes_in_a_shipped_entry_points_at_the_shipped_file(tmp_path: Path) -> None:
+    files = site(tmp_path, "operating_systems", "releases", entry('{id: debian-12, version: "13"}'))
+    with pytest.raises(InputError) as caught:
+        check(files)
+    assert str(caught.value.problems[0]).startswith("operating_systems.yaml:")
+
+
+def test_importing_the_catalogue_reads_nothing() -> None:
+    program = (
+        "import sys, fleet.catalogue, fleet.catalogue.catalogue as c; c.load()\n"
+        "print(sorted({'yaml', 'jsonschema', 'jsonschema_rs', 'fleet.catalogue.gpus'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
