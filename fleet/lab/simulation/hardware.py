@@ -1,0 +1,128 @@
+"""The hardware file of a lab host: which GPUs and switches it would have, as one JSON document.
+
+:func:`hardware` makes a document for a number of equal GPUs, whose identities (UUID, serial, PCI
+address) follow from a seed, so that the same host has the same GPUs each time it is made.
+``hardware.schema.json`` beside this file says what a document may hold. Next: :mod:`.view`,
+:mod:`.pci`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from fleet.core.errors import InputError, Problem
+
+Json = dict[str, Any]
+
+SCHEMA_NAME = "fleet-lab.hardware/1"
+_HERE = Path(__file__).parent
+# Where GPUs sit on the bus of an eight-GPU board; other machines have one root port after another.
+_BOARD_BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
+_SWITCH_BUSES = (0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C)
+# PCI device of the switch chip and how many of them a board has, by model of its GPUs.
+_SWITCHES: Mapping[str, tuple[str, int]] = {"h100-sxm": ("22a3", 4), "v100-sxm2": ("1ac2", 6)}
+
+
+def models() -> dict[str, Json]:
+    """Every GPU model there is, by key; units are in the field names."""
+    found: dict[str, Json] = json.loads((_HERE / "models.json").read_text())
+    return found
+
+
+def hardware(
+    model: str,
+    count: int = 1,
+    *,
+    seed: str = "lab",
+    nvswitch: bool | None = None,
+    kernel: str = "6.1.0-90-amd64",
+    secure_boot: str = "disabled",
+) -> Json:
+    """A machine with ``count`` GPUs of ``model``.
+
+    ``nvswitch``: whether the GPUs hang on switches; by default eight of a model that is sold that
+    way do. ``kernel``: the release it boots. ``secure_boot``: disabled, enabled, setup_mode or
+    no_efi. Raises InputError for a model that is not known or more than 16 GPUs.
+    """
+    known = models()
+    if model not in known:
+        raise InputError(f"there is no GPU model {model}; there are {', '.join(sorted(known))}")
+    if not 0 <= count <= 16:
+        raise InputError(f"a lab host has 0 to 16 GPUs, not {count}")
+    switched = nvswitch if nvswitch is not None else (model in _SWITCHES and count == 8)
+    document: Json = {
+        "schema": SCHEMA_NAME,
+        "kernel": {"release": kernel},
+        "secure_boot": secure_boot,
+        "gpus": [_gpu(known[model], model, index, count, seed) for index in range(count)],
+        "nvswitches": _switches(model) if switched else [],
+    }
+    validate(document)
+    return document
+
+
+def validate(document: Mapping[str, Any], where: str = "hardware file") -> None:
+    """InputError listing everything in which ``document`` is not a hardware file."""
+    schema = json.loads((_HERE / "hardware.schema.json").read_text())
+    problems = []
+    for error in Draft202012Validator(schema).iter_errors(document):
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+        problems.append(Problem(None, f"{where}: {place.lstrip('.') or 'the document'}: {error.message}"))
+    addresses = [str(gpu.get("pci_address")) for gpu in document.get("gpus", []) if isinstance(gpu, Mapping)]
+    for address in sorted({address for address in addresses if addresses.count(address) > 1}):
+        problems.append(Problem(None, f"{where}: two GPUs have the PCI address {address}"))
+    if problems:
+        raise InputError(problems)
+
+
+def load(path: Path) -> Json:
+    """Read and check the hardware file ``path``. Raises InputError."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read hardware file {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: a hardware file is a JSON object")
+    validate(document, str(path))
+    return document
+
+
+def _gpu(model: Json, key: str, index: int, count: int, seed: str) -> Json:
+    digest = hashlib.sha256(f"{seed}/{key}/{index}".encode()).digest()
+    bus = _BOARD_BUSES[index] if count == 8 else index + 1
+    gpu = dict(model)
+    has_serial = gpu.pop("serial")
+    gpu |= {
+        "model": key,
+        "pci_address": f"0000:{bus:02x}:00.0",
+        "numa_node": index * 2 // count if count > 1 else 0,
+        "uuid": f"GPU-{uuid.UUID(bytes=digest[:16])}",
+        "serial": f"16{int.from_bytes(digest[16:22], 'big') % 10**11:011d}" if has_serial else None,
+        "module_id": index + 1 if count == 8 else None,
+    }
+    return gpu
+
+
+def _switches(model: str) -> list[Json]:
+    device, count = _SWITCHES.get(model, ("22a3", 4))
+    return [
+        {
+            "pci_address": f"0000:{bus:02x}:00.0",
+            "vendor": "10de",
+            "device": device,
+            "subsystem_vendor": "10de",
+            "subsystem_device": "1796",
+            "class": "068000",
+            "numa_node": 0,
+        }
+        for bus in _SWITCH_BUSES[:count]
+    ]

@@ -1,0 +1,71 @@
+"""Compiles the simulated NVML library and nvidia-smi, once per driver version.
+
+Needs gcc and the C library's headers on the machine that runs the lab, not on its hosts. Results are
+kept in a folder named by what they were made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from fleet.core.errors import FleetError, RefusedError
+
+SOURCES = Path(__file__).parent / "native"
+# CUDA version that nvidia-smi and NVML of a driver branch say, in CUDA's own number (12.8 is 12080).
+CUDA_VERSIONS = {
+    470: 11040,
+    525: 12000,
+    535: 12020,
+    550: 12040,
+    570: 12080,
+    580: 13000,
+    590: 13010,
+    595: 13020,
+    610: 13030,
+}
+
+
+def cuda_version(driver: str) -> int:
+    """CUDA's number for the branch of ``driver``, or for the next older branch that is known."""
+    branch = int(driver.partition(".")[0])
+    return CUDA_VERSIONS[max((known for known in CUDA_VERSIONS if known <= branch), default=470)]
+
+
+def build(driver: str, cache: Path) -> Path:
+    """Folder with ``libnvidia-ml.so.1`` and ``nvidia-smi`` of ``driver``; made in ``cache`` if missing.
+
+    Raises RefusedError where there is no compiler, FleetError where it fails.
+    """
+    made_from = hashlib.sha256(driver.encode())
+    for source in sorted(SOURCES.iterdir()):
+        made_from.update(source.read_bytes())
+    folder = cache / f"{driver}-{made_from.hexdigest()[:12]}"
+    if (folder / "nvidia-smi").exists():
+        return folder
+    if shutil.which("gcc") is None:
+        raise RefusedError(
+            "the simulated GPUs' library is compiled with gcc, which is not on this machine",
+            remedy="apt-get install gcc libc6-dev",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    common = ["-O1", "-Wall", "-Wextra", "-Werror", "-std=gnu11", "-U_FORTIFY_SOURCE", "-I", str(SOURCES)]
+    common += [f'-DDRIVER_VERSION="{driver}"', f"-DCUDA_VERSION={cuda_version(driver)}"]
+    library = ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"]
+    _compile([*common, *library, str(SOURCES / "nvml.c")], folder / "libnvidia-ml.so.1")
+    _compile([*common, "-static", "-s", str(SOURCES / "nvidia-smi.c")], folder / "nvidia-smi")
+    return folder
+
+
+def _compile(arguments: list[str], target: Path) -> None:
+    # Written beside and moved: a second builder, or one that was killed, leaves no half of a file.
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    done = subprocess.run(
+        ["gcc", *arguments, "-o", str(partial)], capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode != 0:
+        raise FleetError(f"gcc could not make {target.name}: {done.stderr[-2000:]}")
+    partial.replace(target)

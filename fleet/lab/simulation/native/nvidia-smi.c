@@ -1,0 +1,769 @@
+/* nvidia-smi of a simulated host: the formats and exit codes of the real one, by driver branch.
+ *
+ * Statically linked, so that it runs on every host and in every container it is mounted into. Like the
+ * real one it needs the NVML library: it reads which version libnvidia-ml.so.1 is a link to.
+ */
+#include "state.h"
+#include <time.h>
+
+static const char *OWN_VERSION = DRIVER_VERSION;
+
+static const char *library_places[] = {
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.1",
+    "/usr/lib64/libnvidia-ml.so.1", "/usr/lib/libnvidia-ml.so.1"};
+
+/* The version of the installed NVML library, from the name of the file that its link leads to. */
+static int library_version(char *version)
+{
+    char resolved[4096];
+    const char *given = getenv("FLEET_LAB_GPU_LIBRARY"), *name;
+    size_t i;
+
+    for (i = 0; i < sizeof library_places / sizeof *library_places; i++) {
+        if (realpath(given ? given : library_places[i], resolved) == NULL)
+            continue;
+        name = strstr(resolved, "libnvidia-ml.so.");
+        snprintf(version, VALUE_SIZE, "%s", name ? name + strlen("libnvidia-ml.so.") : "");
+        return 1;
+    }
+    return 0;
+}
+
+/* Two parts of three, as nvidia-smi writes the version of the library: 580.173.02 is 580.173. */
+static void short_version(const char *version, char *text)
+{
+    size_t first = strcspn(version, "."), second;
+
+    second = version[first] ? first + 1 + strcspn(version + first + 1, ".") : first;
+    snprintf(text, VALUE_SIZE, "%.*s", (int)second, version);
+}
+
+static int fail_to_start(int condition, const char *library)
+{
+    char text[VALUE_SIZE];
+
+    if (condition == DRIVER_NOT_LOADED) {
+        printf("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+               "Make sure that the latest NVIDIA driver is installed and running.\n\n");
+    } else if (condition == LIB_RM_VERSION_MISMATCH) {
+        short_version(library, text);
+        printf("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: %s\n", text);
+    } else {
+        printf("Failed to initialize NVML: Unknown Error\n");
+        return 255;
+    }
+    return condition;
+}
+
+/* ---- one GPU --------------------------------------------------------------------------------- */
+
+static void bus_id(int gpu, char *text)
+{
+    char address[VALUE_SIZE];
+    size_t i;
+
+    if (!gpu_read(gpu, "pci_address", address))
+        snprintf(address, sizeof address, "0000:00:00.0");
+    for (i = 0; address[i]; i++)
+        address[i] = address[i] >= 'a' && address[i] <= 'f' ? (char)(address[i] - 32) : address[i];
+    snprintf(text, 32, "%.16s", address);
+}
+
+static const char *condition_text(int condition)
+{
+    return condition == GPU_IS_LOST      ? "GPU is lost"
+           : condition == RESET_REQUIRED ? "GPU requires reset"
+                                         : "Unknown Error";
+}
+
+/* The sentence in place of a GPU that gives no handle; the exit status that goes with it. */
+static int complain(int gpu, int condition)
+{
+    char address[32];
+
+    bus_id(gpu, address);
+    printf("Unable to determine the device handle for GPU%s: %s%s\n", address, condition_text(condition),
+           condition == GPU_IS_LOST ? ".  Reboot the system to recover this GPU" : "");
+    return condition == GPU_IS_LOST ? 15 : 255;
+}
+
+static long long memory_free(int gpu)
+{
+    return gpu_number(gpu, "memory_mib", 0) - gpu_number(gpu, "memory_reserved_mib", 0) -
+           gpu_number(gpu, "memory_used_mib", 0);
+}
+
+static long long power_limit(int gpu)
+{
+    return gpu_number(gpu, "power_set_mw", gpu_number(gpu, "power_limit_mw", 0));
+}
+
+static const char *on_off(int gpu, const char *key, const char *on, const char *off, const char *absent)
+{
+    long long number = gpu_number(gpu, key, -1);
+
+    return number < 0 ? absent : number ? on : off;
+}
+
+static const char *persistence(int gpu, const char *on, const char *off)
+{
+    return gpu_number(gpu, "persistence", state_number("persistence", 0)) ? on : off;
+}
+
+static const char *recovery_action(int gpu)
+{
+    static const char *names[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset"};
+
+    return names[gpu_number(gpu, "recovery_action", 0) % 5];
+}
+
+static const char *fabric_text(int gpu)
+{
+    static const char *names[] = {"N/A", "Not Started", "In Progress", "Completed"};
+
+    return names[fabric_state(gpu) & 3];
+}
+
+/* ---- --query-gpu --------------------------------------------------------------------------------- */
+
+/* kind: t text, n number with unit, w milliwatts, y Yes/No, e Enabled/Disabled, x hexadecimal id. */
+static const struct { const char *field, *key; char kind; const char *unit; int first_branch; } query_fields[] = {
+    {"name", "name", 't', "", 0}, {"gpu_name", "name", 't', "", 0}, {"uuid", "uuid", 't', "", 0},
+    {"gpu_uuid", "uuid", 't', "", 0}, {"serial", "serial", 't', "", 0}, {"gpu_serial", "serial", 't', "", 0},
+    {"vbios_version", "vbios", 't', "", 0}, {"pci.device_id", "pci_device_id", 'x', "", 0},
+    {"pci.sub_device_id", "pci_subsystem_id", 'x', "", 0},
+    {"memory.total", "memory_mib", 'n', " MiB", 0}, {"memory.reserved", "memory_reserved_mib", 'n', " MiB", 470},
+    {"memory.used", "memory_used_mib", 'n', " MiB", 0},
+    {"temperature.gpu", "temperature_celsius", 'n', "", 0}, {"temperature.memory", "memory_temperature_celsius", 'n', "", 0},
+    {"temperature.gpu.tlimit", "temperature_margin_celsius", 'n', "", 530},
+    {"power.draw", "power_draw_mw", 'w', " W", 0}, {"power.draw.average", "power_draw_mw", 'w', " W", 530},
+    {"power.draw.instant", "power_draw_mw", 'w', " W", 530},
+    {"power.default_limit", "power_limit_mw", 'w', " W", 0}, {"power.min_limit", "power_min_mw", 'w', " W", 0},
+    {"power.max_limit", "power_max_mw", 'w', " W", 0},
+    {"utilization.gpu", "utilization_gpu", 'n', " %", 0}, {"utilization.memory", "utilization_memory", 'n', " %", 0},
+    {"fan.speed", "fan_percent", 'n', " %", 0},
+    {"clocks.current.graphics", "clock_graphics_mhz", 'n', " MHz", 0}, {"clocks.gr", "clock_graphics_mhz", 'n', " MHz", 0},
+    {"clocks.current.sm", "clock_sm_mhz", 'n', " MHz", 0}, {"clocks.sm", "clock_sm_mhz", 'n', " MHz", 0},
+    {"clocks.current.memory", "clock_memory_mhz", 'n', " MHz", 0}, {"clocks.mem", "clock_memory_mhz", 'n', " MHz", 0},
+    {"clocks.max.graphics", "max_clock_graphics_mhz", 'n', " MHz", 0}, {"clocks.max.sm", "max_clock_sm_mhz", 'n', " MHz", 0},
+    {"clocks.max.memory", "max_clock_memory_mhz", 'n', " MHz", 0},
+    {"pcie.link.gen.current", "pcie_gen", 'n', "", 0}, {"pcie.link.gen.max", "pcie_max_gen", 'n', "", 0},
+    {"pcie.link.gen.gpumax", "pcie_max_gen", 'n', "", 525},
+    {"pcie.link.width.current", "pcie_width", 'n', "", 0}, {"pcie.link.width.max", "pcie_max_width", 'n', "", 0},
+    {"ecc.mode.current", "ecc", 'e', "", 0}, {"ecc.mode.pending", "ecc_pending", 'e', "", 0},
+    {"ecc.errors.corrected.volatile.total", "ecc_volatile_corrected", 'n', "", 0},
+    {"ecc.errors.corrected.aggregate.total", "ecc_aggregate_corrected", 'n', "", 0},
+    {"ecc.errors.uncorrected.volatile.total", "ecc_volatile_uncorrected", 'n', "", 0},
+    {"ecc.errors.uncorrected.aggregate.total", "ecc_aggregate_uncorrected", 'n', "", 0},
+    {"mig.mode.current", "mig", 'e', "", 450}, {"mig.mode.pending", "mig_pending", 'e', "", 450},
+    {"remapped_rows.correctable", "remap_corrected", 'n', "", 460},
+    {"remapped_rows.uncorrectable", "remap_uncorrected", 'n', "", 460},
+    {"remapped_rows.pending", "remap_pending", 'y', "", 460}, {"remapped_rows.failure", "remap_failure", 'y', "", 460},
+    {"retired_pages.single_bit_ecc.count", "retired_single", 'n', "", 0},
+    {"retired_pages.double_bit.count", "retired_double", 'n', "", 0}, {"retired_pages.pending", "retired_pending", 'y', "", 0},
+    {"module_id", "module_id", 'n', "", 550},
+};
+
+/* Fields that are computed. 1 when FIELD is one of them. */
+static int computed_field(int gpu, int position, const char *field, int units, char *out)
+{
+    char value[VALUE_SIZE];
+    int branch = (int)state_parse(OWN_VERSION);
+
+    if (strcmp(field, "index") == 0) {
+        snprintf(out, VALUE_SIZE, "%d", position);
+    } else if (strcmp(field, "count") == 0) {
+        int indices[MOST_GPUS];
+        snprintf(out, VALUE_SIZE, "%d", served_gpus(indices));
+    } else if (strcmp(field, "driver_version") == 0 || (branch >= 610 && strcmp(field, "kmd_version") == 0)) {
+        state_read("loaded.version", out);
+    } else if (strcmp(field, "pci.bus_id") == 0 || strcmp(field, "gpu_bus_id") == 0) {
+        bus_id(gpu, value);
+        snprintf(out, VALUE_SIZE, "0000%.20s", value);
+    } else if (strcmp(field, "compute_cap") == 0) {
+        snprintf(out, VALUE_SIZE, "%lld.%lld", gpu_number(gpu, "cc_major", 0), gpu_number(gpu, "cc_minor", 0));
+    } else if (strcmp(field, "pstate") == 0) {
+        snprintf(out, VALUE_SIZE, "P%lld", gpu_number(gpu, "performance_state", 0));
+    } else if (strcmp(field, "memory.free") == 0) {
+        snprintf(out, VALUE_SIZE, "%lld%s", memory_free(gpu), units ? " MiB" : "");
+    } else if (strcmp(field, "power.limit") == 0 || strcmp(field, "enforced.power.limit") == 0) {
+        snprintf(out, VALUE_SIZE, "%.2f%s", (double)power_limit(gpu) / 1000, units ? " W" : "");
+    } else if (strcmp(field, "persistence_mode") == 0) {
+        snprintf(out, VALUE_SIZE, "%s", persistence(gpu, "Enabled", "Disabled"));
+    } else if (strcmp(field, "compute_mode") == 0) {
+        snprintf(out, VALUE_SIZE, "Default");
+    } else if (strcmp(field, "gpu_recovery_action") == 0 && branch >= 565) {
+        snprintf(out, VALUE_SIZE, "%s", recovery_action(gpu));
+    } else if (strcmp(field, "fabric.state") == 0 && branch >= 535) {
+        snprintf(out, VALUE_SIZE, "%s", fabric_state(gpu) ? fabric_text(gpu) : "[N/A]");
+    } else if (strcmp(field, "fabric.status") == 0 && branch >= 535) {
+        snprintf(out, VALUE_SIZE, "%s", fabric_state(gpu) == 3 ? "Success" : "[N/A]");
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+/* The value of FIELD of one GPU. 0 where the field is none of this driver's. */
+static int query_value(int gpu, int position, const char *field, int units, char *out)
+{
+    char value[VALUE_SIZE];
+    size_t i;
+
+    if (computed_field(gpu, position, field, units, out))
+        return 1;
+    for (i = 0; i < sizeof query_fields / sizeof *query_fields; i++) {
+        if (strcmp(query_fields[i].field, field) != 0 || state_parse(OWN_VERSION) < query_fields[i].first_branch)
+            continue;
+        if (!gpu_read(gpu, query_fields[i].key, value) ||
+            (gpu_number(gpu, "mig", 0) && (query_fields[i].kind == 'y' || strncmp(field, "utilization", 11) == 0))) {
+            snprintf(out, VALUE_SIZE, "[N/A]");
+            return 1;
+        }
+        switch (query_fields[i].kind) {
+        case 'w': snprintf(out, VALUE_SIZE, "%.2f%s", (double)state_parse(value) / 1000, units ? " W" : ""); break;
+        case 'y': snprintf(out, VALUE_SIZE, "%s", state_parse(value) ? "Yes" : "No"); break;
+        case 'e': snprintf(out, VALUE_SIZE, "%s", state_parse(value) ? "Enabled" : "Disabled"); break;
+        case 'x': snprintf(out, VALUE_SIZE, "0x%.8s", value); break;
+        default: snprintf(out, VALUE_SIZE, "%.200s%s", value, units ? query_fields[i].unit : "");
+        }
+        return 1;
+    }
+    return 0;
+}
+
+static const char *header_unit(const char *field)
+{
+    size_t i;
+
+    if (strcmp(field, "memory.free") == 0)
+        return " [MiB]";
+    if (strcmp(field, "power.limit") == 0 || strcmp(field, "enforced.power.limit") == 0)
+        return " [W]";
+    for (i = 0; i < sizeof query_fields / sizeof *query_fields; i++)
+        if (strcmp(query_fields[i].field, field) == 0)
+            return strcmp(query_fields[i].unit, " MiB") == 0   ? " [MiB]"
+                   : strcmp(query_fields[i].unit, " W") == 0   ? " [W]"
+                   : strcmp(query_fields[i].unit, " %") == 0   ? " [%]"
+                   : strcmp(query_fields[i].unit, " MHz") == 0 ? " [MHz]"
+                                                               : "";
+    return "";
+}
+
+static int split(char *list, char *parts[], int room)
+{
+    int count = 0;
+
+    while (list != NULL && count < room) {
+        char *comma = strchr(list, ',');
+        if (comma)
+            *comma = '\0';
+        list += strspn(list, " ");
+        parts[count++] = list;
+        list = comma ? comma + 1 : NULL;
+    }
+    return count;
+}
+
+static int query_gpus(char *list, const char *format, const int *gpus, const int *positions, int count)
+{
+    char *parts[256], value[VALUE_SIZE];
+    int fields = split(list, parts, 256), i, j, status = 0, units = strstr(format, "nounits") == NULL;
+
+    for (j = 0; j < fields; j++)
+        if (!query_value(gpus[0], 0, parts[j], units, value) && strcmp(parts[j], "timestamp") != 0) {
+            printf("Field \"%s\" is not a valid field to query.\n\n", parts[j]);
+            return 2;
+        }
+    if (strstr(format, "noheader") == NULL) {
+        for (j = 0; j < fields; j++)
+            printf("%s%s%s", j ? ", " : "", parts[j], units ? header_unit(parts[j]) : "");
+        printf("\n");
+    }
+    for (i = 0; i < count; i++) {
+        int condition = gpu_condition(gpus[i]);
+        if (condition != OK && condition != RESET_REQUIRED)
+            status = complain(gpus[i], condition);
+        for (j = 0; j < fields; j++) {
+            if (condition != OK)
+                snprintf(value, sizeof value, "[%s]", condition_text(condition));
+            else if (strcmp(parts[j], "timestamp") == 0)
+                snprintf(value, sizeof value, "2026/01/01 00:00:00.000");
+            else
+                query_value(gpus[i], positions[i], parts[j], units, value);
+            printf("%s%s", j ? ", " : "", value);
+        }
+        printf("\n");
+    }
+    return status;
+}
+
+/* ---- --query-compute-apps ------------------------------------------------------------------------------ */
+
+static int compute_apps(char *list, const char *format, const int *gpus, int count)
+{
+    char *parts[16], value[VALUE_SIZE], other[VALUE_SIZE], path[64];
+    int fields = split(list, parts, 16), i, j, units = strstr(format, "nounits") == NULL;
+
+    if (strstr(format, "noheader") == NULL) {
+        for (j = 0; j < fields; j++)
+            printf("%s%s%s", j ? ", " : "", parts[j],
+                   units && strstr(parts[j], "memory") ? " [MiB]" : "");
+        printf("\n");
+    }
+    for (i = 0; i < count; i++) {
+        const char *text = value;
+        if (gpu_condition(gpus[i]) != OK || !gpu_read(gpus[i], "processes", value))
+            continue;
+        while (*text) {
+            long long pid = state_parse(text), mib;
+            text += strspn(text, "0123456789");
+            mib = *text == ':' ? state_parse(text + 1) : 0;
+            text += strcspn(text, ",");
+            text += *text == ',';
+            snprintf(path, sizeof path, "/proc/%lld", pid);
+            if (access(path, F_OK) != 0)
+                continue;
+            for (j = 0; j < fields; j++) {
+                if (strcmp(parts[j], "pid") == 0)
+                    snprintf(other, sizeof other, "%lld", pid);
+                else if (strstr(parts[j], "memory"))
+                    snprintf(other, sizeof other, "%lld%s", mib, units ? " MiB" : "");
+                else if (strcmp(parts[j], "gpu_uuid") == 0)
+                    gpu_read(gpus[i], "uuid", other);
+                else
+                    snprintf(other, sizeof other, "python3");
+                printf("%s%s", j ? ", " : "", other);
+            }
+            printf("\n");
+        }
+    }
+    return 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+static void print_name(const char *name, int width, char *out)
+{
+    if ((int)strlen(name) <= width)
+        snprintf(out, VALUE_SIZE, "%-*s", width, name);
+    else
+        snprintf(out, VALUE_SIZE, "%.*s ...", width - 4, name);
+}
+
+static void table_row(int gpu, int position)
+{
+    char name[VALUE_SIZE], shown[VALUE_SIZE], bus[32], fan[16], ecc[16];
+
+    bus_id(gpu, bus);
+    if (gpu_condition(gpu) != OK) {
+        printf("| %3d  ERR!                           %-3s |   0000%s Off |                 ERR! |\n", position,
+               persistence(gpu, "On", "Off"), bus);
+        printf("|ERR!  ERR! ERR!             ERR! / ERR! | %7sMiB / %6lldMiB |    ERR!      Default |\n", "0",
+               gpu_number(gpu, "memory_mib", 0));
+        printf("|                                         |                        |                 ERR! |\n");
+        return;
+    }
+    gpu_read(gpu, "name", name);
+    print_name(name, 27, shown);
+    snprintf(ecc, sizeof ecc, "%lld", gpu_number(gpu, "ecc_volatile_uncorrected", 0));
+    snprintf(fan, sizeof fan, "%lld%%", gpu_number(gpu, "fan_percent", 0));
+    printf("| %3d  %s    %-3s |   0000%s Off | %20s |\n", position, shown, persistence(gpu, "On", "Off"), bus,
+           gpu_number(gpu, "ecc", 0) ? ecc : gpu_number(gpu, "ecc", -1) == 0 ? "Off" : "N/A");
+    printf("| %3s  %3lldC    P%-2lld %13lldW / %4lldW | %7lldMiB / %6lldMiB | %6s%% %12s |\n",
+           gpu_number(gpu, "fan_percent", -1) >= 0 ? fan : "N/A", gpu_number(gpu, "temperature_celsius", 0),
+           gpu_number(gpu, "performance_state", 0), gpu_number(gpu, "power_draw_mw", 0) / 1000,
+           power_limit(gpu) / 1000, gpu_number(gpu, "memory_used_mib", 0), gpu_number(gpu, "memory_mib", 0), "0",
+           "Default");
+    printf("|                                         |                        | %20s |\n",
+           on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
+}
+
+static int table(const int *gpus, const int *positions, int count)
+{
+    const char *line = "+-----------------------------------------+------------------------+----------------------+\n";
+    const char *wide = "+-----------------------------------------------------------------------------------------+\n";
+    char driver[VALUE_SIZE], cuda[16], now[64];
+    time_t clock_now = time(NULL);
+    int i, newer = state_parse(OWN_VERSION) >= 610;
+
+    for (i = 0; i < count; i++)
+        if (gpu_condition(gpus[i]) == GPU_IS_LOST)
+            return complain(gpus[i], GPU_IS_LOST);
+    state_read("loaded.version", driver);
+    cuda_version_text(CUDA_VERSION, cuda, sizeof cuda);
+    strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", gmtime(&clock_now));
+    printf("%s       \n%s", now, wide);
+    if (newer)
+        printf("| NVIDIA-SMI %-23sKMD Version: %-14sCUDA UMD Version: %-9s|\n", OWN_VERSION, driver, cuda);
+    else
+        printf("| NVIDIA-SMI %-23sDriver Version: %-15sCUDA Version: %-9s|\n", OWN_VERSION, driver, cuda);
+    printf("%s", line);
+    printf("| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n");
+    printf("| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |\n");
+    printf("|                                         |                        |               MIG M. |\n");
+    printf("|=========================================+========================+======================|\n");
+    for (i = 0; i < count; i++) {
+        table_row(gpus[i], positions[i]);
+        printf("%s", line);
+    }
+    printf("\n%s| Processes:                                                                              |\n", wide);
+    printf("|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n");
+    printf("|        ID   ID                                                               Usage      |\n");
+    printf("|=========================================================================================|\n");
+    printf("|  No running processes found                                                             |\n%s", wide);
+    return 0;
+}
+
+/* ---- -L, nvlink, -q -x --------------------------------------------------------------------------------- */
+
+static int list_gpus(const int *gpus, const int *positions, int count)
+{
+    char name[VALUE_SIZE], uuid[VALUE_SIZE];
+    int i, status = 0;
+
+    for (i = 0; i < count; i++) {
+        int condition = gpu_condition(gpus[i]);
+        if (condition != OK && condition != RESET_REQUIRED) {
+            status = complain(gpus[i], condition);
+            continue;
+        }
+        gpu_read(gpus[i], "name", name);
+        gpu_read(gpus[i], "uuid", uuid);
+        printf("GPU %d: %s (UUID: %s)\n", positions[i], name, uuid);
+    }
+    return status;
+}
+
+static int nvlink_status(const int *gpus, const int *positions, int count)
+{
+    char key[32];
+    int i, link;
+
+    for (i = 0; i < count; i++) {
+        if (gpu_condition(gpus[i]) != OK || gpu_number(gpus[i], "nvlink_links", 0) == 0)
+            continue;
+        list_gpus(gpus + i, positions + i, 1);
+        for (link = 0; link < gpu_number(gpus[i], "nvlink_links", 0); link++) {
+            snprintf(key, sizeof key, "nvlink.%d", link);
+            if (gpu_number(gpus[i], key, 1))
+                printf("\t Link %d: %.3f GB/s\n", link, (double)gpu_number(gpus[i], "nvlink_speed_mbps", 0) / 1000);
+            else
+                printf("\t Link %d: <inactive>\n", link);
+        }
+    }
+    return 0;
+}
+
+static void xml_text(const char *indent, const char *tag, int gpu, const char *key, const char *unit)
+{
+    char value[VALUE_SIZE];
+
+    if (gpu_condition(gpu) != OK)
+        printf("%s<%s>%s</%s>\n", indent, tag, condition_text(gpu_condition(gpu)), tag);
+    else if (gpu_read(gpu, key, value))
+        printf("%s<%s>%s%s</%s>\n", indent, tag, value, unit, tag);
+    else
+        printf("%s<%s>N/A</%s>\n", indent, tag, tag);
+}
+
+static void xml_ecc(int gpu, const char *counter)
+{
+    char key[64];
+    int split_sram = state_parse(OWN_VERSION) >= 535;
+
+    printf("\t\t\t<%s>\n\t\t\t\t<sram_correctable>0</sram_correctable>\n", counter);
+    if (split_sram)
+        printf("\t\t\t\t<sram_uncorrectable_parity>0</sram_uncorrectable_parity>\n"
+               "\t\t\t\t<sram_uncorrectable_secded>0</sram_uncorrectable_secded>\n");
+    else
+        printf("\t\t\t\t<sram_uncorrectable>0</sram_uncorrectable>\n");
+    snprintf(key, sizeof key, "ecc_%s_corrected", counter);
+    xml_text("\t\t\t\t", "dram_correctable", gpu, key, "");
+    snprintf(key, sizeof key, "ecc_%s_uncorrected", counter);
+    xml_text("\t\t\t\t", "dram_uncorrectable", gpu, key, "");
+    printf("\t\t\t</%s>\n", counter);
+}
+
+static void xml_remapped(int gpu)
+{
+    int condition = gpu_condition(gpu);
+
+    if (condition != OK || gpu_number(gpu, "remap_banks", -1) < 0) {
+        printf("\t\t<remapped_rows>%s</remapped_rows>\n", condition != OK ? condition_text(condition) : "N/A");
+        return;
+    }
+    printf("\t\t<remapped_rows>\n");
+    xml_text("\t\t\t", "remapped_row_corr", gpu, "remap_corrected", "");
+    xml_text("\t\t\t", "remapped_row_unc", gpu, "remap_uncorrected", "");
+    printf("\t\t\t<remapped_row_pending>%s</remapped_row_pending>\n", on_off(gpu, "remap_pending", "Yes", "No", "No"));
+    printf("\t\t\t<remapped_row_failure>%s</remapped_row_failure>\n", on_off(gpu, "remap_failure", "Yes", "No", "No"));
+    printf("\t\t\t<row_remapper_histogram>\n");
+    xml_text("\t\t\t\t", "row_remapper_histogram_max", gpu, "remap_banks", " bank(s)");
+    printf("\t\t\t</row_remapper_histogram>\n\t\t</remapped_rows>\n");
+}
+
+static void xml_gpu(int gpu)
+{
+    char bus[32], device[VALUE_SIZE];
+    long long branch = state_parse(OWN_VERSION);
+    const char *power = branch >= 535 ? "gpu_power_readings" : "power_readings";
+
+    bus_id(gpu, bus);
+    printf("\t<gpu id=\"0000%s\">\n", bus);
+    xml_text("\t\t", "product_name", gpu, "name", "");
+    xml_text("\t\t", "product_brand", gpu, "brand", "");
+    xml_text("\t\t", "product_architecture", gpu, "architecture", "");
+    printf("\t\t<persistence_mode>%s</persistence_mode>\n", persistence(gpu, "Enabled", "Disabled"));
+    printf("\t\t<mig_mode>\n\t\t\t<current_mig>%s</current_mig>\n", on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
+    printf("\t\t\t<pending_mig>%s</pending_mig>\n\t\t</mig_mode>\n", on_off(gpu, "mig_pending", "Enabled", "Disabled", "N/A"));
+    xml_text("\t\t", "serial", gpu, "serial", "");
+    xml_text("\t\t", "uuid", gpu, "uuid", "");
+    printf("\t\t<minor_number>%d</minor_number>\n", gpu);
+    xml_text("\t\t", "vbios_version", gpu, "vbios", "");
+    if (branch >= 565)
+        printf("\t\t<gpu_recovery_action>%s</gpu_recovery_action>\n", recovery_action(gpu));
+    printf("\t\t<pci>\n");
+    if (gpu_read(gpu, "pci_device_id", device))
+        printf("\t\t\t<pci_device_id>%s</pci_device_id>\n", device);
+    printf("\t\t\t<pci_bus_id>0000%s</pci_bus_id>\n", bus);
+    printf("\t\t\t<pci_gpu_link_info>\n\t\t\t\t<pcie_gen>\n");
+    xml_text("\t\t\t\t\t", "max_link_gen", gpu, "pcie_max_gen", "");
+    xml_text("\t\t\t\t\t", "current_link_gen", gpu, "pcie_gen", "");
+    printf("\t\t\t\t</pcie_gen>\n\t\t\t\t<link_widths>\n");
+    xml_text("\t\t\t\t\t", "max_link_width", gpu, "pcie_max_width", "x");
+    xml_text("\t\t\t\t\t", "current_link_width", gpu, "pcie_width", "x");
+    printf("\t\t\t\t</link_widths>\n\t\t\t</pci_gpu_link_info>\n\t\t</pci>\n");
+    printf("\t\t<performance_state>P%lld</performance_state>\n", gpu_number(gpu, "performance_state", 0));
+    printf("\t\t<%s>\n", branch >= 535 ? "clocks_event_reasons" : "clocks_throttle_reasons");
+    printf("\t\t\t<clocks_%s_reason_gpu_idle>Active</clocks_%s_reason_gpu_idle>\n", branch >= 535 ? "event" : "throttle",
+           branch >= 535 ? "event" : "throttle");
+    printf("\t\t</%s>\n", branch >= 535 ? "clocks_event_reasons" : "clocks_throttle_reasons");
+    printf("\t\t<fb_memory_usage>\n");
+    xml_text("\t\t\t", "total", gpu, "memory_mib", " MiB");
+    xml_text("\t\t\t", "reserved", gpu, "memory_reserved_mib", " MiB");
+    xml_text("\t\t\t", "used", gpu, "memory_used_mib", " MiB");
+    printf("\t\t\t<free>%lld MiB</free>\n\t\t</fb_memory_usage>\n", memory_free(gpu));
+    printf("\t\t<compute_mode>Default</compute_mode>\n\t\t<ecc_mode>\n");
+    printf("\t\t\t<current_ecc>%s</current_ecc>\n", on_off(gpu, "ecc", "Enabled", "Disabled", "N/A"));
+    printf("\t\t\t<pending_ecc>%s</pending_ecc>\n", on_off(gpu, "ecc_pending", "Enabled", "Disabled", "N/A"));
+    printf("\t\t</ecc_mode>\n\t\t<ecc_errors>\n");
+    xml_ecc(gpu, "volatile");
+    xml_ecc(gpu, "aggregate");
+    printf("\t\t</ecc_errors>\n");
+    xml_remapped(gpu);
+    printf("\t\t<temperature>\n");
+    xml_text("\t\t\t", "gpu_temp", gpu, "temperature_celsius", " C");
+    xml_text("\t\t\t", "memory_temp", gpu, "memory_temperature_celsius", " C");
+    printf("\t\t</temperature>\n\t\t<%s>\n", power);
+    printf("\t\t\t<%s>%.2f W</%s>\n", branch >= 575 ? "average_power_draw" : "power_draw",
+           (double)gpu_number(gpu, "power_draw_mw", 0) / 1000, branch >= 575 ? "average_power_draw" : "power_draw");
+    printf("\t\t\t<current_power_limit>%.2f W</current_power_limit>\n\t\t</%s>\n", (double)power_limit(gpu) / 1000, power);
+    if (branch >= 535)
+        printf("\t\t<fabric>\n\t\t\t<state>%s</state>\n\t\t\t<status>%s</status>\n\t\t</fabric>\n", fabric_text(gpu),
+               fabric_state(gpu) == 3 ? "Success" : "N/A");
+    printf("\t\t<processes>\n\t\t</processes>\n\t</gpu>\n");
+}
+
+static int xml_log(const int *gpus, int count)
+{
+    char driver[VALUE_SIZE], cuda[16], now[64];
+    long long branch = state_parse(OWN_VERSION);
+    time_t clock_now = time(NULL);
+    int i, all[MOST_GPUS];
+
+    state_read("loaded.version", driver);
+    cuda_version_text(CUDA_VERSION, cuda, sizeof cuda);
+    strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", gmtime(&clock_now));
+    printf("<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v%d.dtd\">\n",
+           branch >= 580 ? 13 : branch >= 525 ? 12 : 11);
+    printf("<nvidia_smi_log>\n\t<timestamp>%s</timestamp>\n", now);
+    printf("\t<%s>%s</%s>\n", branch >= 610 ? "kmd_version" : "driver_version", driver,
+           branch >= 610 ? "kmd_version" : "driver_version");
+    printf("\t<cuda_version>%s</cuda_version>\n\t<attached_gpus>%d</attached_gpus>\n", cuda, served_gpus(all));
+    for (i = 0; i < count; i++)
+        xml_gpu(gpus[i]);
+    printf("</nvidia_smi_log>\n");
+    return 0;
+}
+
+/* ---- settings, options, main -------------------------------------------------------------------------------- */
+
+static int set(const char *format, int gpu, long long value)
+{
+    const char *folder = getenv("FLEET_LAB_GPU_STATE");
+    char path[512];
+    FILE *stream;
+
+    snprintf(path, sizeof path, "%s/settings.view", folder && *folder ? folder : STATE_FOLDER);
+    stream = fopen(path, "a");
+    if (stream == NULL) {
+        printf("Unable to change the mode: Insufficient Permissions\n");
+        return 4;
+    }
+    fprintf(stream, format, gpu, value);
+    fclose(stream);
+    return 0;
+}
+
+static int change_settings(const char *option, const char *argument, const int *gpus, int count)
+{
+    char bus[32];
+    int i, status = 0;
+
+    for (i = 0; i < count && status == 0; i++) {
+        bus_id(gpus[i], bus);
+        if (strcmp(option, "-pm") == 0 || strncmp(option, "--persistence-mode", 18) == 0) {
+            status = set("gpu.%d.persistence=%lld\n", gpus[i], argument[0] == '1' || argument[0] == 'E');
+            printf("%s persistence mode for GPU 0000%s.\n", argument[0] == '0' ? "Disabled" : "Enabled", bus);
+        } else {
+            long long watts = state_parse(argument);
+            if (watts * 1000 < gpu_number(gpus[i], "power_min_mw", 0) || watts * 1000 > gpu_number(gpus[i], "power_max_mw", 0)) {
+                printf("Provided power limit %lld.00 W is not a valid power limit which should be between %.2f W and %.2f W for GPU 0000%s\n",
+                       watts, (double)gpu_number(gpus[i], "power_min_mw", 0) / 1000, (double)gpu_number(gpus[i], "power_max_mw", 0) / 1000, bus);
+                return 2;
+            }
+            status = set("gpu.%d.power_set_mw=%lld\n", gpus[i], watts * 1000);
+            printf("Power limit for GPU 0000%s was set to %lld.00 W.\n", bus, watts);
+        }
+    }
+    if (status == 0)
+        printf("All done.\n");
+    return status;
+}
+
+static int print_version(const char *library)
+{
+    char driver[VALUE_SIZE], cuda[16], text[VALUE_SIZE];
+
+    short_version(library, text);
+    cuda_version_text(CUDA_VERSION, cuda, sizeof cuda);
+    if (!state_read("loaded.version", driver))
+        snprintf(driver, sizeof driver, "N/A");
+    if (state_parse(OWN_VERSION) >= 610) {
+        printf("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : Deprecated, see \"KMD version\" instead\n", OWN_VERSION, text);
+        printf("KMD version         : %s\nCUDA UMD Version    : %s\n", driver, cuda);
+    } else {
+        printf("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : %s\n", OWN_VERSION, text, driver, cuda);
+    }
+    return 0;
+}
+
+/* Narrow the GPUs to those that -i names by number, UUID or PCI address. */
+static int choose(char *list, int *gpus, int *positions, int count)
+{
+    char *parts[MOST_GPUS], value[VALUE_SIZE], bus[32];
+    int wanted = split(list, parts, MOST_GPUS), kept = 0, i, j;
+
+    for (i = 0; i < count; i++)
+        for (j = 0; j < wanted; j++) {
+            bus_id(gpus[i], bus);
+            int number = parts[j][0] >= '0' && parts[j][0] <= '9' && strchr(parts[j], ':') == NULL;
+            if ((number && state_parse(parts[j]) == positions[i]) || strstr(parts[j], bus) ||
+                (gpu_read(gpus[i], "uuid", value) && strcmp(value, parts[j]) == 0)) {
+                gpus[kept] = gpus[i];
+                positions[kept++] = positions[i];
+                break;
+            }
+        }
+    return kept;
+}
+
+static const char *after(const char *argument, const char *prefix)
+{
+    return strncmp(argument, prefix, strlen(prefix)) == 0 ? argument + strlen(prefix) : NULL;
+}
+
+struct options { char *query, *apps, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink; };
+
+/* 0, or the exit status for a word that is no option. */
+static int read_options(int argc, char **argv, struct options *wanted)
+{
+    int i;
+
+    memset(wanted, 0, sizeof *wanted);
+    wanted->format = "";
+    for (i = 1; i < argc; i++) {
+        const char *value, *next = i + 1 < argc ? argv[i + 1] : "";
+        if ((value = after(argv[i], "--query-gpu=")) != NULL)
+            wanted->query = (char *)value;
+        else if ((value = after(argv[i], "--query-compute-apps=")) != NULL)
+            wanted->apps = (char *)value;
+        else if ((value = after(argv[i], "--format=")) != NULL)
+            wanted->format = value;
+        else if ((value = after(argv[i], "--id=")) != NULL)
+            wanted->chosen = (char *)value;
+        else if (strcmp(argv[i], "-i") == 0)
+            wanted->chosen = argv[++i < argc ? i : argc - 1];
+        else if (strcmp(argv[i], "-L") == 0 || strcmp(argv[i], "--list-gpus") == 0)
+            wanted->list = 1;
+        else if (strcmp(argv[i], "-q") == 0 || strcmp(argv[i], "--query") == 0)
+            wanted->full = 1;
+        else if (strcmp(argv[i], "-x") == 0 || strcmp(argv[i], "--xml-format") == 0)
+            wanted->xml = 1;
+        else if (strcmp(argv[i], "-qx") == 0)
+            wanted->xml = wanted->full = 1;
+        else if (strcmp(argv[i], "--version") == 0)
+            wanted->version = 1;
+        else if (strcmp(argv[i], "nvlink") == 0)
+            wanted->nvlink = 1;
+        else if (strcmp(argv[i], "-s") == 0 || strcmp(argv[i], "--status") == 0)
+            continue;
+        else if (strcmp(argv[i], "-pm") == 0 || strcmp(argv[i], "-pl") == 0)
+            wanted->setting = argv[i], wanted->value = next, i++;
+        else {
+            printf("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n");
+            return 2;
+        }
+    }
+    if ((wanted->query || wanted->apps) && strncmp(wanted->format, "csv", 3) != 0) {
+        printf("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n");
+        return 2;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options wanted;
+    char library[VALUE_SIZE];
+    int gpus[MOST_GPUS], positions[MOST_GPUS], count, i, condition = read_options(argc, argv, &wanted);
+
+    if (condition != 0)
+        return condition;
+    if (!library_version(library)) {
+        printf("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA "
+               "Display Driver is properly installed and present in your system.\nPlease also try adding directory "
+               "that contains libnvidia-ml.so to your system PATH.\n");
+        return 12;
+    }
+    condition = driver_condition(library);
+    if (wanted.version && condition == OK)
+        return print_version(library);
+    if (condition != OK)
+        return fail_to_start(condition, library);
+    count = served_gpus(gpus);
+    if (count == 0) {
+        printf("No devices were found\n");
+        return 6;
+    }
+    for (i = 0; i < count; i++)
+        positions[i] = i;
+    if (wanted.chosen && (count = choose(wanted.chosen, gpus, positions, count)) == 0) {
+        printf("No devices were found\n");
+        return 6;
+    }
+    if (wanted.setting)
+        return change_settings(wanted.setting, wanted.value, gpus, count);
+    if (wanted.query)
+        return query_gpus(wanted.query, wanted.format, gpus, positions, count);
+    if (wanted.apps)
+        return compute_apps(wanted.apps, wanted.format, gpus, count);
+    if (wanted.list)
+        return list_gpus(gpus, positions, count);
+    if (wanted.nvlink)
+        return nvlink_status(gpus, positions, count);
+    if (wanted.full)
+        return xml_log(gpus, count);
+    return table(gpus, positions, count);
+}

@@ -1,0 +1,789 @@
+/* libnvidia-ml.so.1 of a simulated host: NVML answered from the hardware file and the loaded driver.
+ *
+ * Compiled once per driver version with -DDRIVER_VERSION and -DCUDA_VERSION (see ../native.py), as the
+ * real library belongs to one driver: with another one loaded it answers LIB_RM_VERSION_MISMATCH.
+ * Signatures and structures are those of NVIDIA's public nvml.h. A value the hardware lacks is
+ * NOT_SUPPORTED; a function that is not here gives FUNCTION_NOT_FOUND in the Python binding.
+ */
+#include "state.h"
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef struct gpu_handle { int index; } *Device;
+typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char bus_id[32]; } PciInfo;
+typedef struct { u32 version, domain, bus, device, id, subsystem, base_class, sub_class; char bus_id[32]; } PciInfoExt;
+typedef struct { u64 total, free, used; } Memory;
+typedef struct { u32 version; u64 total, reserved, free, used; } MemoryV2;
+typedef struct { u32 pid; u64 memory; u32 gpu_instance, compute_instance; } Process;
+typedef struct { u32 field, scope; long long timestamp, latency; u32 type; int result; u64 value; } FieldValue;
+typedef struct { u32 version; unsigned char cluster[16]; int status; u32 clique; unsigned char state; u32 health; unsigned char summary; } FabricV;
+typedef struct { unsigned char cluster[16]; int status; u32 clique; unsigned char state; } Fabric;
+
+#define ANSWER __attribute__((visibility("default"))) int
+#define CURRENT_STATE_OR_RETURN(device)                                                        \
+    do {                                                                                       \
+        int condition_ = device_condition(device);                                             \
+        if (condition_ != OK)                                                                  \
+            return condition_;                                                                 \
+    } while (0)
+
+static struct gpu_handle handles[MOST_GPUS];
+static int initialized;
+
+static int device_condition(Device device)
+{
+    if (!initialized)
+        return UNINITIALIZED;
+    if (device < handles || device >= handles + MOST_GPUS)
+        return INVALID_ARGUMENT;
+    return gpu_condition(device->index);
+}
+
+static int answer_number(Device device, const char *key, long long scale, u32 *number)
+{
+    char value[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (number == NULL)
+        return INVALID_ARGUMENT;
+    if (!gpu_read(device->index, key, value))
+        return NOT_SUPPORTED;
+    *number = (u32)(state_parse(value) * scale);
+    return OK;
+}
+
+static int copy_text(const char *text, char *buffer, u32 size)
+{
+    if (buffer == NULL)
+        return INVALID_ARGUMENT;
+    if (strlen(text) >= size)
+        return INSUFFICIENT_SIZE;
+    strcpy(buffer, text);
+    return OK;
+}
+
+static int answer_text(Device device, const char *key, char *buffer, u32 size)
+{
+    char value[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    return gpu_read(device->index, key, value) ? copy_text(value, buffer, size) : NOT_SUPPORTED;
+}
+
+/* ---- library and system ------------------------------------------------------------------ */
+
+ANSWER nvmlInit_v2(void)
+{
+    int gpu, condition = driver_condition(DRIVER_VERSION);
+
+    if (condition != OK)
+        return condition;
+    for (gpu = 0; gpu < MOST_GPUS; gpu++)
+        handles[gpu].index = gpu;
+    initialized++;
+    return OK;
+}
+ANSWER nvmlInit(void) { return nvmlInit_v2(); }
+ANSWER nvmlInitWithFlags(u32 flags) { (void)flags; return nvmlInit_v2(); }
+
+ANSWER nvmlShutdown(void)
+{
+    if (!initialized)
+        return UNINITIALIZED;
+    initialized--;
+    return OK;
+}
+
+__attribute__((visibility("default"))) const char *nvmlErrorString(int error)
+{
+    switch (error) {
+    case OK: return "The operation was successful";
+    case UNINITIALIZED: return "Uninitialized";
+    case INVALID_ARGUMENT: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case NO_PERMISSION: return "Insufficient Permissions";
+    case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case TIMED_OUT: return "Timeout";
+    case FUNCTION_NOT_FOUND: return "Function Not Found";
+    case GPU_IS_LOST: return "GPU is lost";
+    case RESET_REQUIRED: return "GPU requires reset";
+    case LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
+    case ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
+    default: return "Unknown Error";
+    }
+}
+
+ANSWER nvmlSystemGetDriverVersion(char *version, u32 size)
+{
+    char loaded[VALUE_SIZE];
+
+    if (!initialized)
+        return UNINITIALIZED;
+    return state_read("loaded.version", loaded) ? copy_text(loaded, version, size) : DRIVER_NOT_LOADED;
+}
+
+/* The library says its version with the branch of CUDA before it ("13.580.159.03"). */
+ANSWER nvmlSystemGetNVMLVersion(char *version, u32 size)
+{
+    char text[VALUE_SIZE];
+
+    snprintf(text, sizeof text, "%d.%s", CUDA_VERSION / 1000, DRIVER_VERSION);
+    return copy_text(text, version, size);
+}
+
+ANSWER nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    if (version == NULL)
+        return INVALID_ARGUMENT;
+    *version = CUDA_VERSION;
+    return OK;
+}
+ANSWER nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+
+/* ---- finding devices ----------------------------------------------------------------------- */
+
+ANSWER nvmlDeviceGetCount_v2(u32 *count)
+{
+    int indices[MOST_GPUS];
+
+    if (!initialized)
+        return UNINITIALIZED;
+    hang_if_told(-1);
+    *count = (u32)served_gpus(indices);
+    return OK;
+}
+ANSWER nvmlDeviceGetCount(u32 *count) { return nvmlDeviceGetCount_v2(count); }
+
+static int handle_of(int gpu, Device *device)
+{
+    int condition = gpu_condition(gpu);
+
+    /* A GPU that needs a reset still has a handle; one that is lost or unknown has none. */
+    if (condition != OK && condition != RESET_REQUIRED)
+        return condition;
+    *device = &handles[gpu];
+    return OK;
+}
+
+ANSWER nvmlDeviceGetHandleByIndex_v2(u32 index, Device *device)
+{
+    int indices[MOST_GPUS];
+
+    if (!initialized)
+        return UNINITIALIZED;
+    if (device == NULL || (int)index >= served_gpus(indices))
+        return INVALID_ARGUMENT;
+    return handle_of(indices[index], device);
+}
+ANSWER nvmlDeviceGetHandleByIndex(u32 index, Device *device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
+
+/* NVML takes 00000000:1B:00.0, 0000:1b:00.0 and 1b:00.0 alike: compare from the end. */
+static int same_address(const char *a, const char *b)
+{
+    size_t x = strlen(a), y = strlen(b), i;
+    size_t common = x < y ? x : y;
+
+    for (i = 1; i <= common; i++) {
+        char p = a[x - i], q = b[y - i];
+        p = p >= 'A' && p <= 'F' ? (char)(p + 32) : p;
+        q = q >= 'A' && q <= 'F' ? (char)(q + 32) : q;
+        if (p != q)
+            return 0;
+    }
+    return common >= 7;
+}
+
+static int handle_by(const char *key, const char *wanted, Device *device)
+{
+    int indices[MOST_GPUS], count, i;
+    char value[VALUE_SIZE];
+
+    if (!initialized)
+        return UNINITIALIZED;
+    if (wanted == NULL || device == NULL)
+        return INVALID_ARGUMENT;
+    count = served_gpus(indices);
+    for (i = 0; i < count; i++) {
+        if (!gpu_read(indices[i], key, value))
+            continue;
+        if (strcmp(value, wanted) == 0 || (strcmp(key, "pci_address") == 0 && same_address(value, wanted)))
+            return handle_of(indices[i], device);
+    }
+    return NOT_FOUND;
+}
+ANSWER nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) { return handle_by("uuid", uuid, device); }
+ANSWER nvmlDeviceGetHandleBySerial(const char *serial, Device *device) { return handle_by("serial", serial, device); }
+ANSWER nvmlDeviceGetHandleByPciBusId_v2(const char *address, Device *device) { return handle_by("pci_address", address, device); }
+ANSWER nvmlDeviceGetHandleByPciBusId(const char *address, Device *device) { return handle_by("pci_address", address, device); }
+
+ANSWER nvmlDeviceGetIndex(Device device, u32 *index)
+{
+    int indices[MOST_GPUS], count, i;
+
+    CURRENT_STATE_OR_RETURN(device);
+    count = served_gpus(indices);
+    for (i = 0; i < count; i++)
+        if (indices[i] == device->index) {
+            *index = (u32)i;
+            return OK;
+        }
+    return NOT_FOUND;
+}
+
+/* ---- identity -------------------------------------------------------------------------------- */
+
+#define TEXT(function, key) \
+    ANSWER function(Device device, char *text, u32 size) { return answer_text(device, key, text, size); }
+#define NUMBER(function, key, scale) \
+    ANSWER function(Device device, u32 *number) { return answer_number(device, key, scale, number); }
+
+TEXT(nvmlDeviceGetName, "name")
+TEXT(nvmlDeviceGetUUID, "uuid")
+TEXT(nvmlDeviceGetSerial, "serial")
+TEXT(nvmlDeviceGetVbiosVersion, "vbios")
+TEXT(nvmlDeviceGetBoardPartNumber, "board_part_number")
+TEXT(nvmlDeviceGetInforomImageVersion, "inforom_image")
+NUMBER(nvmlDeviceGetModuleId, "module_id", 1)
+NUMBER(nvmlDeviceGetNumGpuCores, "cores", 1)
+
+ANSWER nvmlDeviceGetMinorNumber(Device device, u32 *minor)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *minor = (u32)device->index;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetBrand(Device device, u32 *brand)
+{
+    char name[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (!gpu_read(device->index, "brand", name))
+        return NOT_SUPPORTED;
+    *brand = strcmp(name, "Tesla") == 0 ? 2 : strcmp(name, "GeForce") == 0 ? 5 : strcmp(name, "NVIDIA") == 0 ? 14 : 0;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetArchitecture(Device device, u32 *number)
+{
+    static const char *names[] = {"", "", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell"};
+    char name[VALUE_SIZE];
+    u32 i;
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (!gpu_read(device->index, "architecture", name))
+        return NOT_SUPPORTED;
+    for (i = 2; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) {
+            *number = i;
+            return OK;
+        }
+    *number = 0xffffffffu;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *major = (int)gpu_number(device->index, "cc_major", 0);
+    *minor = (int)gpu_number(device->index, "cc_minor", 0);
+    return OK;
+}
+
+static u32 hexadecimal(const char *text, size_t digits)
+{
+    u32 number = 0;
+
+    for (; digits > 0 && *text; digits--, text++) {
+        char c = *text;
+        number = number * 16 + (u32)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+    }
+    return number;
+}
+
+ANSWER nvmlDeviceGetPciInfo_v3(Device device, PciInfo *info)
+{
+    char address[VALUE_SIZE], value[VALUE_SIZE];
+    size_t i;
+
+    CURRENT_STATE_OR_RETURN(device);
+    memset(info, 0, sizeof *info);
+    if (!gpu_read(device->index, "pci_address", address))
+        return UNKNOWN;
+    for (i = 0; address[i]; i++)
+        address[i] = address[i] >= 'a' && address[i] <= 'f' ? (char)(address[i] - 32) : address[i];
+    snprintf(info->legacy, sizeof info->legacy, "%.12s", address);
+    snprintf(info->bus_id, sizeof info->bus_id, "0000%.12s", address);
+    info->domain = hexadecimal(address, 4);
+    info->bus = hexadecimal(address + 5, 2);
+    info->device = hexadecimal(address + 8, 2);
+    info->id = gpu_read(device->index, "pci_device_id", value) ? hexadecimal(value, 8) : 0;
+    info->subsystem = gpu_read(device->index, "pci_subsystem_id", value) ? hexadecimal(value, 8) : 0;
+    return OK;
+}
+ANSWER nvmlDeviceGetPciInfo_v2(Device device, PciInfo *info) { return nvmlDeviceGetPciInfo_v3(device, info); }
+ANSWER nvmlDeviceGetPciInfo(Device device, PciInfo *info) { return nvmlDeviceGetPciInfo_v3(device, info); }
+
+ANSWER nvmlDeviceGetPciInfoExt(Device device, PciInfoExt *ext)
+{
+    PciInfo info;
+    char kind[VALUE_SIZE];
+    int result = nvmlDeviceGetPciInfo_v3(device, &info);
+
+    if (result != OK)
+        return result;
+    ext->domain = info.domain, ext->bus = info.bus, ext->device = info.device;
+    ext->id = info.id, ext->subsystem = info.subsystem;
+    ext->base_class = gpu_read(device->index, "pci_class", kind) ? hexadecimal(kind, 2) : 0;
+    ext->sub_class = ext->base_class ? hexadecimal(kind + 2, 2) : 0;
+    memcpy(ext->bus_id, info.bus_id, sizeof ext->bus_id);
+    return OK;
+}
+
+/* ---- memory, heat, power, clocks -------------------------------------------------------------- */
+
+ANSWER nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *memory)
+{
+    const u64 mib = 1024 * 1024;
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (memory->version != ((2u << 24) | (u32)sizeof *memory))
+        return ARGUMENT_VERSION_MISMATCH;
+    memory->total = (u64)gpu_number(device->index, "memory_mib", 0) * mib;
+    memory->reserved = (u64)gpu_number(device->index, "memory_reserved_mib", 0) * mib;
+    memory->used = (u64)gpu_number(device->index, "memory_used_mib", 0) * mib;
+    memory->free = memory->total - memory->reserved - memory->used;
+    return OK;
+}
+
+/* The first version counts what the driver keeps for itself as used. */
+ANSWER nvmlDeviceGetMemoryInfo(Device device, Memory *memory)
+{
+    MemoryV2 full;
+    int result;
+
+    full.version = (2u << 24) | (u32)sizeof full;
+    result = nvmlDeviceGetMemoryInfo_v2(device, &full);
+    if (result == OK)
+        memory->total = full.total, memory->free = full.free, memory->used = full.total - full.free;
+    return result;
+}
+
+ANSWER nvmlDeviceGetBAR1MemoryInfo(Device device, Memory *memory)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    memory->total = (u64)gpu_number(device->index, "bar1_mib", 256) * 1024 * 1024;
+    memory->used = 1024 * 1024;
+    memory->free = memory->total - memory->used;
+    return OK;
+}
+
+NUMBER(nvmlDeviceGetPowerUsage, "power_draw_mw", 1)
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_limit_mw", 1)
+NUMBER(nvmlDeviceGetFanSpeed, "fan_percent", 1)
+NUMBER(nvmlDeviceGetPerformanceState, "performance_state", 1)
+NUMBER(nvmlDeviceGetPowerState, "performance_state", 1)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_gen", 1)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_max_gen", 1)
+NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_max_gen", 1)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 1)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "pcie_max_width", 1)
+
+ANSWER nvmlDeviceGetPcieReplayCounter(Device device, u32 *count)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *count = (u32)gpu_number(device->index, "pcie_replays", 0);
+    return OK;
+}
+
+ANSWER nvmlDeviceGetPowerManagementLimit(Device device, u32 *milliwatts)
+{
+    if (answer_number(device, "power_set_mw", 1, milliwatts) == OK)
+        return OK;
+    return answer_number(device, "power_limit_mw", 1, milliwatts);
+}
+ANSWER nvmlDeviceGetEnforcedPowerLimit(Device device, u32 *milliwatts) { return nvmlDeviceGetPowerManagementLimit(device, milliwatts); }
+
+ANSWER nvmlDeviceGetPowerManagementLimitConstraints(Device device, u32 *least, u32 *most)
+{
+    int result = answer_number(device, "power_min_mw", 1, least);
+
+    return result == OK ? answer_number(device, "power_max_mw", 1, most) : result;
+}
+
+ANSWER nvmlDeviceGetTotalEnergyConsumption(Device device, u64 *millijoules)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *millijoules = (u64)gpu_number(device->index, "energy_mj", 0);
+    return OK;
+}
+
+ANSWER nvmlDeviceGetTemperature(Device device, int sensor, u32 *celsius)
+{
+    return sensor == 0 ? answer_number(device, "temperature_celsius", 1, celsius) : INVALID_ARGUMENT;
+}
+
+typedef struct { u32 version; int sensor, celsius; } TemperatureV1;
+ANSWER nvmlDeviceGetTemperatureV(Device device, TemperatureV1 *temperature)
+{
+    return nvmlDeviceGetTemperature(device, temperature->sensor, (u32 *)&temperature->celsius);
+}
+
+typedef struct { u32 version; int celsius; } MarginV1;
+ANSWER nvmlDeviceGetMarginTemperature(Device device, MarginV1 *margin)
+{
+    return answer_number(device, "temperature_margin_celsius", 1, (u32 *)&margin->celsius);
+}
+
+/* Hopper and Ada have relative limits only; the older absolute ones are not supported there. */
+ANSWER nvmlDeviceGetTemperatureThreshold(Device device, int threshold, u32 *celsius)
+{
+    static const char *keys[] = {"shutdown_celsius", "slowdown_celsius"};
+
+    CURRENT_STATE_OR_RETURN(device);
+    return threshold == 0 || threshold == 1 ? answer_number(device, keys[threshold], 1, celsius) : NOT_SUPPORTED;
+}
+
+static int answer_clock(Device device, const char *kind, int clock, u32 *megahertz)
+{
+    static const char *names[] = {"graphics", "sm", "memory", "video"};
+    char key[64];
+
+    if (clock < 0 || clock > 3)
+        return INVALID_ARGUMENT;
+    snprintf(key, sizeof key, "%s_%s_mhz", kind, names[clock]);
+    return answer_number(device, key, 1, megahertz);
+}
+ANSWER nvmlDeviceGetClockInfo(Device device, int clock, u32 *mhz) { return answer_clock(device, "clock", clock, mhz); }
+ANSWER nvmlDeviceGetMaxClockInfo(Device device, int clock, u32 *mhz) { return answer_clock(device, "max_clock", clock, mhz); }
+ANSWER nvmlDeviceGetApplicationsClock(Device device, int clock, u32 *mhz) { return answer_clock(device, "application_clock", clock, mhz); }
+
+ANSWER nvmlDeviceGetCurrentClocksEventReasons(Device device, u64 *mask)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *mask = (u64)gpu_number(device->index, "clocks_event_reasons", 1);
+    return OK;
+}
+ANSWER nvmlDeviceGetCurrentClocksThrottleReasons(Device device, u64 *mask) { return nvmlDeviceGetCurrentClocksEventReasons(device, mask); }
+ANSWER nvmlDeviceGetSupportedClocksEventReasons(Device device, u64 *mask)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *mask = 0x1ff;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetUtilizationRates(Device device, u32 utilization[2])
+{
+    CURRENT_STATE_OR_RETURN(device);
+    if (gpu_number(device->index, "mig", 0))
+        return NOT_SUPPORTED;
+    utilization[0] = (u32)gpu_number(device->index, "utilization_gpu", 0);
+    utilization[1] = (u32)gpu_number(device->index, "utilization_memory", 0);
+    return OK;
+}
+
+/* ---- modes ---------------------------------------------------------------------------------------- */
+
+ANSWER nvmlDeviceGetPersistenceMode(Device device, u32 *mode)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *mode = (u32)gpu_number(device->index, "persistence", state_number("persistence", 0));
+    return OK;
+}
+
+ANSWER nvmlDeviceGetComputeMode(Device device, u32 *mode)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *mode = (u32)gpu_number(device->index, "compute_mode", 0);
+    return OK;
+}
+
+static int answer_pair(Device device, const char *current, const char *pending, u32 *a, u32 *b)
+{
+    int result = answer_number(device, current, 1, a);
+
+    return result == OK ? answer_number(device, pending, 1, b) : result;
+}
+ANSWER nvmlDeviceGetEccMode(Device device, u32 *now, u32 *next) { return answer_pair(device, "ecc", "ecc_pending", now, next); }
+ANSWER nvmlDeviceGetMigMode(Device device, u32 *now, u32 *next) { return answer_pair(device, "mig", "mig_pending", now, next); }
+
+ANSWER nvmlDeviceGetMaxMigDeviceCount(Device device, u32 *count)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *count = gpu_number(device->index, "mig", -1) >= 0 ? 7 : 0;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetMigDeviceHandleByIndex(Device device, u32 index, Device *mig)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    (void)index, (void)mig;
+    return NOT_FOUND;
+}
+
+ANSWER nvmlDeviceIsMigDeviceHandle(Device device, u32 *answer) { CURRENT_STATE_OR_RETURN(device); *answer = 0; return OK; }
+
+ANSWER nvmlDeviceGetGspFirmwareMode(Device device, u32 *enabled, u32 *by_default)
+{
+    char flavour[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    *by_default = *enabled = state_read("loaded.flavour", flavour) && strcmp(flavour, "open") == 0;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetGspFirmwareVersion(Device device, char *version)
+{
+    u32 enabled, by_default;
+    int result = nvmlDeviceGetGspFirmwareMode(device, &enabled, &by_default);
+
+    if (result == OK)
+        strcpy(version, enabled ? DRIVER_VERSION : "");
+    return result;
+}
+
+/* ---- errors of memory -------------------------------------------------------------------------------- */
+
+ANSWER nvmlDeviceGetTotalEccErrors(Device device, int kind, int counter, u64 *count)
+{
+    char key[64], value[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (gpu_number(device->index, "ecc", 0) == 0)
+        return NOT_SUPPORTED;
+    snprintf(key, sizeof key, "ecc_%s_%s", counter ? "aggregate" : "volatile", kind ? "uncorrected" : "corrected");
+    *count = gpu_read(device->index, key, value) ? (u64)state_parse(value) : 0;
+    return OK;
+}
+
+/* All errors are the device memory's; every other place has none. */
+ANSWER nvmlDeviceGetMemoryErrorCounter(Device device, int kind, int counter, int location, u64 *count)
+{
+    int result = nvmlDeviceGetTotalEccErrors(device, kind, counter, count);
+
+    if (result == OK && location != 2 && location != 3)
+        *count = 0;
+    return result;
+}
+
+ANSWER nvmlDeviceGetRemappedRows(Device device, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failure)
+{
+    int result = answer_number(device, "remap_corrected", 1, corrected);
+
+    if (result != OK)
+        return result;
+    if (gpu_number(device->index, "mig", 0))
+        return NOT_SUPPORTED;
+    *uncorrected = (u32)gpu_number(device->index, "remap_uncorrected", 0);
+    *pending = (u32)gpu_number(device->index, "remap_pending", 0);
+    *failure = (u32)gpu_number(device->index, "remap_failure", 0);
+    return OK;
+}
+
+ANSWER nvmlDeviceGetRowRemapperHistogram(Device device, u32 histogram[5])
+{
+    int result = answer_number(device, "remap_banks", 1, &histogram[0]);
+
+    if (result != OK)
+        return result;
+    histogram[1] = (u32)gpu_number(device->index, "remap_high", 0);
+    histogram[2] = (u32)gpu_number(device->index, "remap_partial", 0);
+    histogram[3] = (u32)gpu_number(device->index, "remap_low", 0);
+    histogram[4] = (u32)gpu_number(device->index, "remap_none", 0);
+    return OK;
+}
+
+ANSWER nvmlDeviceGetRetiredPages(Device device, int cause, u32 *count, u64 *addresses)
+{
+    u32 retired = 0, i;
+    int result = answer_number(device, cause ? "retired_double" : "retired_single", 1, &retired);
+
+    if (result != OK)
+        return result;
+    if (*count < retired || (addresses == NULL && retired > 0)) {
+        *count = retired;
+        return INSUFFICIENT_SIZE;
+    }
+    for (i = 0; i < retired; i++)
+        addresses[i] = 0x10000ull * (i + 1);
+    *count = retired;
+    return OK;
+}
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending", 1)
+
+/* ---- NVLink and fabric ----------------------------------------------------------------------------------- */
+
+static int link_condition(Device device, u32 link)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    if (gpu_number(device->index, "nvlink_links", 0) == 0)
+        return NOT_SUPPORTED;
+    return (long long)link < gpu_number(device->index, "nvlink_links", 0) ? OK : INVALID_ARGUMENT;
+}
+
+/* Links through switches come up with the fabric; "gpu.N.nvlink.L=0" takes one down. */
+static int link_is_active(int gpu, u32 link)
+{
+    char key[32];
+
+    snprintf(key, sizeof key, "nvlink.%u", link);
+    return gpu_number(gpu, key, 1) != 0;
+}
+
+ANSWER nvmlDeviceGetNvLinkState(Device device, u32 link, u32 *active)
+{
+    int result = link_condition(device, link);
+
+    if (result == OK)
+        *active = (u32)link_is_active(device->index, link);
+    return result;
+}
+
+ANSWER nvmlDeviceGetNvLinkVersion(Device device, u32 link, u32 *version)
+{
+    static const u32 numbers[] = {0, 1, 2, 4, 6, 7}; /* NVML counts 2.2 and 3.1 too */
+    int result = link_condition(device, link);
+
+    if (result == OK)
+        *version = numbers[gpu_number(device->index, "nvlink_version", 0) % 6];
+    return result;
+}
+
+ANSWER nvmlDeviceGetNvLinkErrorCounter(Device device, u32 link, int counter, u64 *count)
+{
+    int result = link_condition(device, link);
+
+    (void)counter;
+    if (result == OK)
+        *count = (u64)gpu_number(device->index, "nvlink_errors", 0);
+    return result;
+}
+
+ANSWER nvmlDeviceGetNvLinkRemoteDeviceType(Device device, u32 link, u32 *type)
+{
+    int result = link_condition(device, link);
+
+    if (result == OK)
+        *type = state_number("nvswitches", 0) ? 2 : 0;
+    return result;
+}
+
+static void fabric_answer(int gpu, unsigned char cluster[16], int *status, u32 *clique, unsigned char *state)
+{
+    memset(cluster, 0, 16);
+    *clique = 0;
+    *state = (unsigned char)fabric_state(gpu);
+    *status = (int)gpu_number(gpu, "fabric_status", 0);
+}
+
+ANSWER nvmlDeviceGetGpuFabricInfo(Device device, Fabric *fabric)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    fabric_answer(device->index, fabric->cluster, &fabric->status, &fabric->clique, &fabric->state);
+    return OK;
+}
+
+/* Versions 2 and 3 begin alike; the third ends with a summary: 0 not supported, 1 healthy, 2 unhealthy. */
+ANSWER nvmlDeviceGetGpuFabricInfoV(Device device, FabricV *fabric)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    if (fabric->version >> 24 != 2 && fabric->version >> 24 != 3)
+        return ARGUMENT_VERSION_MISMATCH;
+    fabric_answer(device->index, fabric->cluster, &fabric->status, &fabric->clique, &fabric->state);
+    fabric->health = (u32)gpu_number(device->index, "fabric_health", fabric->state == 3 ? 0xaa : 0);
+    if (fabric->version >> 24 == 3)
+        fabric->summary = (unsigned char)gpu_number(device->index, "fabric_summary", fabric->state == 3 ? 1 : 0);
+    return OK;
+}
+
+/* ---- processes, field values ------------------------------------------------------------------------------- */
+
+/* "processes.N=PID:MIB,PID:MIB" are compute processes on GPU N; a pid that is gone is gone from the list. */
+static u32 compute_processes(int gpu, Process *found, u32 room)
+{
+    char value[VALUE_SIZE], path[64];
+    const char *text = value;
+    u32 count = 0;
+
+    if (!gpu_read(gpu, "processes", value))
+        return 0;
+    while (*text) {
+        Process process = {0, 0, 0xffffffffu, 0xffffffffu};
+        process.pid = (u32)state_parse(text);
+        text += strspn(text, "0123456789");
+        if (*text == ':')
+            process.memory = (u64)state_parse(text + 1) * 1024 * 1024;
+        snprintf(path, sizeof path, "/proc/%u", process.pid);
+        if (access(path, F_OK) == 0) {
+            if (count < room)
+                found[count] = process;
+            count++;
+        }
+        text += strcspn(text, ",");
+        text += *text == ',';
+    }
+    return count;
+}
+
+ANSWER nvmlDeviceGetComputeRunningProcesses_v3(Device device, u32 *count, Process *processes)
+{
+    u32 room, all;
+
+    CURRENT_STATE_OR_RETURN(device);
+    room = processes ? *count : 0;
+    all = compute_processes(device->index, processes, room);
+    *count = all;
+    return all <= room ? OK : INSUFFICIENT_SIZE;
+}
+ANSWER nvmlDeviceGetComputeRunningProcesses_v2(Device device, u32 *count, Process *found) { return nvmlDeviceGetComputeRunningProcesses_v3(device, count, found); }
+ANSWER nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, u32 *count, Process *found)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    (void)found;
+    *count = 0;
+    return OK;
+}
+ANSWER nvmlDeviceGetGraphicsRunningProcesses_v2(Device device, u32 *count, Process *found) { return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, found); }
+ANSWER nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, u32 *count, Process *found) { return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, found); }
+
+static const struct { u32 field; const char *key; } fields[] = {
+    {29, "retired_single"}, {30, "retired_double"}, {31, "retired_pending"}, {82, "memory_temperature_celsius"},
+    {90, "nvlink_speed_mbps"}, {91, "nvlink_links"}, {142, "remap_corrected"}, {143, "remap_uncorrected"},
+    {144, "remap_pending"}, {145, "remap_failure"}, {164, "nvlink_speed_mbps"}, {185, "power_draw_mw"},
+    {186, "power_draw_mw"},
+};
+
+static int field_value(int gpu, FieldValue *value)
+{
+    size_t i;
+
+    if (value->field == 230) { /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
+        value->value = (u64)gpu_number(gpu, "recovery_action", 0);
+        return OK;
+    }
+    if (value->field == 165 && gpu_number(gpu, "nvlink_links", 0) > value->scope) {
+        value->value = (u64)link_is_active(gpu, value->scope);
+        return OK;
+    }
+    for (i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].field == value->field && gpu_number(gpu, fields[i].key, -1) >= 0) {
+            value->value = (u64)gpu_number(gpu, fields[i].key, 0);
+            return OK;
+        }
+    return NOT_SUPPORTED;
+}
+
+ANSWER nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values)
+{
+    int i;
+
+    CURRENT_STATE_OR_RETURN(device);
+    for (i = 0; i < count; i++) {
+        values[i].type = 1;
+        values[i].value = 0;
+        values[i].result = field_value(device->index, &values[i]);
+    }
+    return OK;
+}

@@ -1,0 +1,203 @@
+/* What the simulated GPUs are like now, read from KEY=VALUE files. See ../view.py for the files.
+ *
+ * Included by nvml.c and nvidia-smi.c. Files are read anew at each question, so that a fault switched
+ * on shows at once. Only old symbols of the C library are used, for hosts older than the builder.
+ */
+#ifndef FLEET_LAB_STATE_H
+#define FLEET_LAB_STATE_H
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STATE_FOLDER "/var/lib/fleet-lab-gpu"
+#define MOST_GPUS 16
+#define VALUE_SIZE 256
+
+#define MAYBE_UNUSED __attribute__((unused))
+
+enum {
+    OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15,
+    RESET_REQUIRED = 16, LIB_RM_VERSION_MISMATCH = 18, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
+};
+
+/* The last value of KEY in one file; 1 when it was there. */
+static int state_read_file(const char *file, const char *key, char *value)
+{
+    char path[512], line[512];
+    const char *folder = getenv("FLEET_LAB_GPU_STATE");
+    size_t length = strlen(key);
+    int found = 0;
+    FILE *stream;
+
+    snprintf(path, sizeof path, "%s/%s", folder && *folder ? folder : STATE_FOLDER, file);
+    stream = fopen(path, "r");
+    if (stream == NULL)
+        return 0;
+    while (fgets(line, sizeof line, stream) != NULL) {
+        if (strncmp(line, key, length) != 0 || line[length] != '=')
+            continue;
+        line[strcspn(line, "\r\n")] = '\0';
+        snprintf(value, VALUE_SIZE, "%s", line + length + 1);
+        found = 1;
+    }
+    fclose(stream);
+    return found;
+}
+
+/* The value of KEY; later files override earlier ones, and an empty value means "not supported". */
+static int state_read(const char *key, char *value)
+{
+    static const char *files[] = {"hardware.view", "loaded.view",  "settings.view",
+                                  "fabric.view",   "visible.view", "faults.view"};
+    size_t i;
+    int found = 0;
+
+    for (i = 0; i < sizeof files / sizeof *files; i++)
+        if (state_read_file(files[i], key, value))
+            found = 1;
+    return found && *value != '\0';
+}
+
+/* strtoll by hand: newer compilers turn the library's into a symbol that older hosts lack. */
+static long long state_parse(const char *text)
+{
+    long long number = 0;
+    int negative = *text == '-';
+
+    for (text += negative; *text >= '0' && *text <= '9'; text++)
+        number = number * 10 + (*text - '0');
+    return negative ? -number : number;
+}
+
+static long long state_number(const char *key, long long otherwise)
+{
+    char value[VALUE_SIZE];
+
+    return state_read(key, value) ? state_parse(value) : otherwise;
+}
+
+static int gpu_read(int gpu, const char *key, char *value)
+{
+    char full[128];
+
+    snprintf(full, sizeof full, "gpu.%d.%s", gpu, key);
+    return state_read(full, value);
+}
+
+static MAYBE_UNUSED long long gpu_number(int gpu, const char *key, long long otherwise)
+{
+    char value[VALUE_SIZE];
+
+    return gpu_read(gpu, key, value) ? state_parse(value) : otherwise;
+}
+
+/* Negative, zero or positive as dotted version A is older than, equal to or newer than B. */
+static int compare_versions(const char *a, const char *b)
+{
+    while (*a || *b) {
+        long long x = state_parse(a), y = state_parse(b);
+        if (x != y)
+            return x < y ? -1 : 1;
+        a += strspn(a, "0123456789");
+        b += strspn(b, "0123456789");
+        a += *a != '\0';
+        b += *b != '\0';
+    }
+    return 0;
+}
+
+/* Whether the loaded driver took this GPU: on the bus, of a chip it knows, with the right modules. */
+static int gpu_is_served(int gpu)
+{
+    char state[VALUE_SIZE], driver[VALUE_SIZE], first[VALUE_SIZE], flavour[VALUE_SIZE], needed[VALUE_SIZE];
+    char visible[VALUE_SIZE], wanted[16], list[VALUE_SIZE + 2];
+
+    if (gpu_read(gpu, "state", state) && strcmp(state, "missing") == 0)
+        return 0;
+    if (state_read("visible", visible) && strcmp(visible, "all") != 0) {
+        snprintf(list, sizeof list, ",%.*s,", (int)sizeof list - 3, visible);
+        snprintf(wanted, sizeof wanted, ",%d,", gpu);
+        if (strstr(list, wanted) == NULL)
+            return 0;
+    }
+    if (!state_read("loaded.version", driver))
+        return 0;
+    if (gpu_read(gpu, "first_driver", first) && compare_versions(driver, first) < 0)
+        return 0;
+    if (state_parse(driver) > gpu_number(gpu, "last_branch", 100000))
+        return 0;
+    if (gpu_read(gpu, "modules", needed) && strcmp(needed, "any") != 0 &&
+        state_read("loaded.flavour", flavour) && strcmp(flavour, needed) != 0)
+        return 0;
+    return 1;
+}
+
+/* Fills INDICES with the hardware's numbers of the GPUs the driver serves; how many they are. */
+static int served_gpus(int indices[MOST_GPUS])
+{
+    int gpu, count = 0, all = (int)state_number("gpus", 0);
+
+    for (gpu = 0; gpu < all && gpu < MOST_GPUS; gpu++)
+        if (gpu_is_served(gpu))
+            indices[count++] = gpu;
+    return count;
+}
+
+/* The hang fault: "hang=1" stops every call, "gpu.N.hang=1" those about one GPU. For ever, as real ones do. */
+static void hang_if_told(int gpu)
+{
+    while (state_number("hang", 0) != 0 || (gpu >= 0 && gpu_number(gpu, "hang", 0) != 0))
+        sleep(1);
+}
+
+/* What every call about this GPU answers before it looks at anything else. */
+static int gpu_condition(int gpu)
+{
+    char state[VALUE_SIZE];
+
+    hang_if_told(gpu);
+    if (!gpu_read(gpu, "state", state) || strcmp(state, "ok") == 0)
+        return OK;
+    if (strcmp(state, "lost") == 0)
+        return GPU_IS_LOST;
+    if (strcmp(state, "reset_required") == 0)
+        return RESET_REQUIRED;
+    if (strcmp(state, "missing") == 0)
+        return NOT_FOUND;
+    return UNKNOWN;
+}
+
+/* Error of initialisation with a library of version LIBRARY. "init.error=N" is a fault. */
+static int driver_condition(const char *library)
+{
+    char loaded[VALUE_SIZE];
+
+    hang_if_told(-1);
+    if (state_number("init.error", 0) != 0)
+        return (int)state_number("init.error", 0);
+    if (!state_read("loaded.version", loaded))
+        return DRIVER_NOT_LOADED;
+    return strcmp(loaded, library) == 0 ? OK : LIB_RM_VERSION_MISMATCH;
+}
+
+/* State of the NVLink fabric in NVML's numbers: 0 not supported, 1 not started, 2 in progress, 3 completed. */
+static MAYBE_UNUSED int fabric_state(int gpu)
+{
+    char manager[VALUE_SIZE], loaded[VALUE_SIZE];
+
+    if (state_number("nvswitches", 0) == 0 || gpu_number(gpu, "nvlink_version", 0) < 4)
+        return 0;
+    if (gpu_number(gpu, "fabric_state", -1) >= 0)
+        return (int)gpu_number(gpu, "fabric_state", 0);
+    if (!state_read("fabric.version", manager) || !state_read("loaded.version", loaded))
+        return 1;
+    return strcmp(manager, loaded) == 0 ? 3 : 2;
+}
+
+static MAYBE_UNUSED void cuda_version_text(int version, char *text, size_t size)
+{
+    snprintf(text, size, "%d.%d", version / 1000, version % 1000 / 10);
+}
+#endif

@@ -1,0 +1,81 @@
+"""The hardware file as lines of ``key=value``, for the programs on the host that are C and shell.
+
+A simulated host reads, in this order, the files below :data:`FOLDER`; of a key given twice the last
+value counts. So a fault is nothing but a line that overrides one of the hardware's.
+
+=================  =========================================================================
+hardware.view      from the hardware file; never changes while the host runs
+loaded.view        which driver is loaded (``loaded.version``, ``loaded.flavour``); by modprobe
+settings.view      what nvidia-smi and nvidia-persistenced set; gone when the driver is unloaded
+fabric.view        written by a running fabric manager
+visible.view       inside a container: ``visible=0,3``
+faults.view        faults, switched at run time; kept over reboots
+=================  =========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleet.core.errors import InputError
+
+FOLDER = "/var/lib/fleet-lab-gpu"
+
+# Fields of a GPU that go into the view under their own name when they are there.
+_PLAIN = (
+    "name", "brand", "architecture", "uuid", "serial", "module_id", "vbios", "temperature_celsius",
+    "memory_temperature_celsius", "temperature_margin_celsius", "shutdown_celsius", "slowdown_celsius",
+    "fan_percent", "performance_state", "numa_node", "cores", "first_driver", "last_branch", "modules",
+    "memory_mib", "memory_reserved_mib", "bar1_mib",
+)  # fmt: skip
+
+
+def hardware_view(hardware: Mapping[str, Any]) -> str:
+    """Text of ``hardware.view``. Power is in milliwatts there, memory in MiB."""
+    lines = [f"gpus={len(hardware['gpus'])}", f"nvswitches={len(hardware.get('nvswitches', []))}"]
+    lines += [f"kernel={hardware['kernel']['release']}"]
+    lines += [f"secure_boot={hardware.get('secure_boot', 'disabled')}"]
+    for index, gpu in enumerate(hardware["gpus"]):
+        for key, value in _gpu(gpu):
+            if "\n" in str(value):
+                raise InputError(f"GPU {index}: {key} must not have a line break in it")
+            lines.append(f"gpu.{index}.{key}={value}")
+    return "\n".join(lines) + "\n"
+
+
+def _gpu(gpu: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    yield from ((key, gpu[key]) for key in _PLAIN if gpu.get(key) is not None)
+    major, _, minor = gpu["compute_capability"].partition(".")
+    yield from (("cc_major", major), ("cc_minor", minor), ("pci_address", gpu["pci_address"]))
+    yield "pci_device_id", f"{gpu['device']}{gpu['vendor']}"
+    yield "pci_subsystem_id", f"{gpu['subsystem_device']}{gpu['subsystem_vendor']}"
+    yield "pci_class", gpu["class"]
+    for key in ("limit", "min", "max", "draw"):
+        if f"power_{key}_w" in gpu:
+            yield f"power_{key}_mw", int(gpu[f"power_{key}_w"] * 1000)
+    for kind, clocks in (("clock", gpu.get("clocks_mhz", {})), ("max_clock", gpu.get("max_clocks_mhz", {}))):
+        yield from ((f"{kind}_{name}_mhz", value) for name, value in clocks.items())
+    pcie = gpu["pcie"]
+    yield from (("pcie_gen", pcie["idle_generation"]), ("pcie_max_gen", pcie["generation"]))
+    yield from (("pcie_width", pcie["width"]), ("pcie_max_width", pcie["width"]))
+    yield from (("utilization_gpu", 0), ("utilization_memory", 0), ("memory_used_mib", 0))
+    yield from _reliability(gpu)
+    if "nvlink" in gpu:
+        link = gpu["nvlink"]
+        yield from (("nvlink_links", link["links"]), ("nvlink_version", link["version"]))
+        yield "nvlink_speed_mbps", link["speed_mbps"]
+
+
+def _reliability(gpu: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    if gpu.get("ecc"):
+        yield from (("ecc", 1), ("ecc_pending", 1))
+        for counter in ("volatile", "aggregate"):
+            yield from ((f"ecc_{counter}_{kind}", 0) for kind in ("corrected", "uncorrected"))
+    if "rows" in gpu:
+        yield "remap_banks", gpu["rows"]["banks"]
+        yield from ((f"remap_{key}", 0) for key in ("corrected", "uncorrected", "pending", "failure"))
+    if gpu.get("retired_pages"):
+        yield from (("retired_single", 0), ("retired_double", 0), ("retired_pending", 0))
+    if gpu.get("mig"):
+        yield from (("mig", 0), ("mig_pending", 0))

@@ -1,0 +1,158 @@
+"""The simulated nvidia-smi: formats and exit codes."""
+
+from __future__ import annotations
+
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from fleet.lab.simulation import native
+from fleet.lab.simulation.hardware import hardware
+from tests.lab.simulation.conftest import DRIVER, Machine
+
+
+def test_the_table_has_the_widths_of_the_real_one(machine: Machine) -> None:
+    done = machine.smi()
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert {len(line) for line in lines[1:] if line} == {91}
+    assert lines[2] == (
+        f"| NVIDIA-SMI {DRIVER}             Driver Version: {DRIVER}     CUDA Version: 13.0     |"
+    )
+    assert (
+        "|   0  NVIDIA H100 80GB HBM3          Off |   00000000:1B:00.0 Off |                    0 |" in lines
+    )
+    assert (
+        "| N/A   29C    P0             69W /  700W |       0MiB /  81559MiB |      0%      Default |" in lines
+    )
+
+
+def test_list(machine: Machine) -> None:
+    uuid = hardware("h100-sxm", 8)["gpus"][7]["uuid"]
+    assert machine.smi("-L").stdout.splitlines()[7] == f"GPU 7: NVIDIA H100 80GB HBM3 (UUID: {uuid})"
+
+
+def test_query_with_and_without_header_and_units(machine: Machine) -> None:
+    query = "--query-gpu=index,memory.total,power.draw,pci.bus_id,mig.mode.current,remapped_rows.pending"
+    full = machine.smi(query, "--format=csv", "-i", "0").stdout
+    assert full == (
+        "index, memory.total [MiB], power.draw [W], pci.bus_id, mig.mode.current, remapped_rows.pending\n"
+        "0, 81559 MiB, 69.00 W, 00000000:1B:00.0, Disabled, No\n"
+    )
+    bare = machine.smi(query, "--format=csv,noheader,nounits", "-i", "0").stdout
+    assert bare == "0, 81559, 69.00, 00000000:1B:00.0, Disabled, No\n"
+
+
+def test_what_a_gpu_lacks_is_not_available(machine: Machine) -> None:
+    machine.install(hardware("rtx-4090"))
+    done = machine.smi("--query-gpu=serial,ecc.mode.current,fan.speed", "--format=csv,noheader")
+    assert done.stdout == "[N/A], [N/A], 0 %\n"
+
+
+def test_an_unknown_field_is_refused(machine: Machine) -> None:
+    done = machine.smi("--query-gpu=name,colour", "--format=csv")
+    assert done.returncode == 2
+    assert done.stdout.startswith('Field "colour" is not a valid field to query.')
+
+
+def test_without_a_driver_it_says_so_and_ends_with_9(machine: Machine) -> None:
+    (machine.state / "loaded.view").unlink()
+    done = machine.smi()
+    assert done.returncode == 9
+    assert done.stdout.startswith(
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    )
+
+
+def test_another_driver_loaded_is_a_mismatch_on_standard_output(machine: Machine) -> None:
+    machine.load("570.211.01")
+    done = machine.smi()
+    assert (done.returncode, done.stderr) == (18, "")
+    assert done.stdout.splitlines() == [
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "NVML library version: 580.159",
+    ]
+
+
+def test_no_library_and_no_devices(machine: Machine) -> None:
+    machine.install(hardware("h100-sxm", 0))
+    assert (machine.smi().returncode, machine.smi().stdout) == (6, "No devices were found\n")
+    machine.library.unlink()
+    assert machine.smi().returncode == 12
+
+
+def test_a_lost_gpu_ends_with_15_and_the_query_still_gives_the_others(machine: Machine) -> None:
+    machine.fault("gpu.1.state=lost")
+    assert machine.smi().returncode == 15
+    done = machine.smi("--query-gpu=index,name", "--format=csv,noheader")
+    assert done.returncode == 15
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("Unable to determine the device handle for GPU0000:43:00.0: GPU is lost.")
+    assert lines[2] == "[GPU is lost], [GPU is lost]"
+    assert lines[3] == "2, NVIDIA H100 80GB HBM3"
+
+
+def test_an_unknown_error_leaves_an_err_row_in_the_table(machine: Machine) -> None:
+    machine.fault("gpu.1.state=unknown_error")
+    done = machine.smi()
+    assert "|   1  ERR!" in done.stdout
+    assert {len(line) for line in done.stdout.splitlines()[1:] if line} == {91}
+
+
+@pytest.mark.parametrize(
+    ("driver", "document_type", "power"),
+    [
+        ("470.256.02", "v11", "power_readings"),
+        ("535.309.01", "v12", "gpu_power_readings"),
+        (DRIVER, "v13", "gpu_power_readings"),
+    ],
+)
+def test_the_xml_is_that_of_the_drivers_generation(
+    machine: Machine, native_cache: Path, driver: str, document_type: str, power: str
+) -> None:
+    machine.install(hardware("t4", 2))
+    machine.load(driver)
+    machine.tools = native.build(driver, native_cache)
+    versioned = machine.library.with_name(f"libnvidia-ml.so.{driver}")
+    shutil.copy(machine.tools / "libnvidia-ml.so.1", versioned)
+    machine.library.unlink()
+    machine.library.symlink_to(versioned)
+    text = machine.smi("-q", "-x").stdout
+    assert f"nvsmi_device_{document_type}.dtd" in text
+    root = ElementTree.fromstring(text)
+    assert root.findtext("driver_version") == driver
+    assert root.findtext("attached_gpus") == "2"
+    gpu = root.find("gpu")
+    assert gpu is not None
+    assert gpu.find(power) is not None
+    assert gpu.findtext("remapped_rows") == "N/A"
+
+
+def test_driver_610_renames_what_it_calls_the_driver(machine: Machine, native_cache: Path) -> None:
+    machine.tools = native.build("610.57.04", native_cache)
+    machine.load(DRIVER)
+    head = machine.smi().stdout.splitlines()[2]
+    assert "KMD Version" in head
+    assert "Driver Version" not in head
+    assert len(head) == 91
+
+
+def test_nvlink_status_is_empty_without_nvlink(machine: Machine) -> None:
+    machine.fault("gpu.0.nvlink.3=0")
+    lines = machine.smi("nvlink", "-s", "-i", "0").stdout.splitlines()
+    assert lines[1] == "\t Link 0: 26.562 GB/s"
+    assert lines[4] == "\t Link 3: <inactive>"
+    machine.install(hardware("t4", 2))
+    assert machine.smi("nvlink", "-s").stdout == ""
+
+
+def test_settings_stick_until_the_driver_goes(machine: Machine) -> None:
+    assert machine.smi("-pm", "1").returncode == 0
+    assert machine.smi("-pl", "500").returncode == 0
+    query = ("--query-gpu=persistence_mode,power.limit", "--format=csv,noheader", "-i", "0")
+    assert machine.smi(*query).stdout == "Enabled, 500.00 W\n"
+    assert machine.smi("-pl", "5000").returncode == 2
+    (machine.state / "settings.view").unlink()
+    assert machine.smi(*query).stdout == "Disabled, 700.00 W\n"
