@@ -1,4 +1,4 @@
-"""Compiles the simulated NVML library and nvidia-smi, once per driver version.
+"""Compiles the simulated NVML library, nvidia-smi and an empty libcuda, once per driver version.
 
 Needs gcc and the C library's headers on the machine that runs the lab, not on its hosts. Results are
 kept in a folder named by what they were made from.
@@ -36,9 +36,9 @@ def cuda_version(driver: str) -> int:
 
 
 def build(driver: str, cache: Path) -> Path:
-    """Folder with ``libnvidia-ml.so.1`` and ``nvidia-smi`` of ``driver``; made in ``cache`` if missing.
+    """Folder with ``libnvidia-ml.so.1``, ``libcuda.so.1`` and ``nvidia-smi`` of ``driver``, below ``cache``.
 
-    Raises RefusedError where there is no compiler, FleetError where it fails.
+    It is made if it is missing. Raises RefusedError where there is no compiler, FleetError where it fails.
     """
     made_from = hashlib.sha256(driver.encode())
     for source in sorted(SOURCES.iterdir()):
@@ -56,6 +56,8 @@ def build(driver: str, cache: Path) -> Path:
     common += [f'-DDRIVER_VERSION="{driver}"', f"-DCUDA_VERSION={cuda_version(driver)}"]
     library = ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"]
     _compile([*common, *library, str(SOURCES / "nvml.c")], folder / "libnvidia-ml.so.1")
+    driver_api = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    _compile([*common, *driver_api, str(SOURCES / "cuda.c")], folder / "libcuda.so.1")
     _compile([*common, "-static", "-s", str(SOURCES / "nvidia-smi.c")], folder / "nvidia-smi")
     return folder
 

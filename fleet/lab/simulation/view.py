@@ -8,9 +8,10 @@ hardware.view      from the hardware file; never changes while the host runs
 loaded.view        which driver is loaded (``loaded.version``, ``loaded.flavour``); by modprobe
 settings.view      what nvidia-smi and nvidia-persistenced set; gone when the driver is unloaded
 fabric.view        written by a running fabric manager
-visible.view       inside a container: ``visible=0,3``
 faults.view        faults, switched at run time; kept over reboots
 =================  =========================================================================
+
+Inside a container, /run/fleet-lab-gpu/visible.d has a file for each GPU that was given to it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ static int library_version(char *version)
         if (realpath(given ? given : library_places[i], resolved) == NULL)
             continue;
         name = strstr(resolved, "libnvidia-ml.so.");
-        snprintf(version, VALUE_SIZE, "%s", name ? name + strlen("libnvidia-ml.so.") : "");
+        name = name ? name + strlen("libnvidia-ml.so.") : "";
+        /* In a container the file is mounted under the name of the link. */
+        snprintf(version, VALUE_SIZE, "%s", strcmp(name, "1") == 0 ? OWN_VERSION : name);
         return 1;
     }
     return 0;
@@ -359,7 +361,7 @@ static void table_row(int gpu, int position)
     if (gpu_condition(gpu) != OK) {
         printf("| %3d  ERR!                           %-3s |   0000%s Off |                 ERR! |\n", position,
                persistence(gpu, "On", "Off"), bus);
-        printf("|ERR!  ERR! ERR!             ERR! / ERR! | %7sMiB / %6lldMiB |    ERR!      Default |\n", "0",
+        printf("|ERR!  ERR! ERR!              ERR! / ERR! | %7sMiB / %6lldMiB |    ERR!      Default |\n", "0",
                gpu_number(gpu, "memory_mib", 0));
         printf("|                                         |                        |                 ERR! |\n");
         return;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define STATE_FOLDER "/var/lib/fleet-lab-gpu"
+#define VISIBLE_FOLDER "/run/fleet-lab-gpu/visible.d"
 #define MOST_GPUS 16
 #define VALUE_SIZE 256
 
@@ -49,8 +50,7 @@ static int state_read_file(const char *file, const char *key, char *value)
 /* The value of KEY; later files override earlier ones, and an empty value means "not supported". */
 static int state_read(const char *key, char *value)
 {
-    static const char *files[] = {"hardware.view", "loaded.view",  "settings.view",
-                                  "fabric.view",   "visible.view", "faults.view"};
+    static const char *files[] = {"hardware.view", "loaded.view", "settings.view", "fabric.view", "faults.view"};
     size_t i;
     int found = 0;
 
@@ -108,20 +108,29 @@ static int compare_versions(const char *a, const char *b)
     return 0;
 }
 
+/* In a container there is a directory with one file for each GPU it was given, or with one called "all". */
+static int gpu_is_visible(int gpu)
+{
+    const char *given = getenv("FLEET_LAB_GPU_VISIBLE");
+    const char *folder = given ? given : VISIBLE_FOLDER;
+    char path[512];
+
+    if (access(folder, F_OK) != 0)
+        return 1;
+    snprintf(path, sizeof path, "%s/all", folder);
+    if (access(path, F_OK) == 0)
+        return 1;
+    snprintf(path, sizeof path, "%s/%d", folder, gpu);
+    return access(path, F_OK) == 0;
+}
+
 /* Whether the loaded driver took this GPU: on the bus, of a chip it knows, with the right modules. */
 static int gpu_is_served(int gpu)
 {
     char state[VALUE_SIZE], driver[VALUE_SIZE], first[VALUE_SIZE], flavour[VALUE_SIZE], needed[VALUE_SIZE];
-    char visible[VALUE_SIZE], wanted[16], list[VALUE_SIZE + 2];
 
-    if (gpu_read(gpu, "state", state) && strcmp(state, "missing") == 0)
+    if (!gpu_is_visible(gpu) || (gpu_read(gpu, "state", state) && strcmp(state, "missing") == 0))
         return 0;
-    if (state_read("visible", visible) && strcmp(visible, "all") != 0) {
-        snprintf(list, sizeof list, ",%.*s,", (int)sizeof list - 3, visible);
-        snprintf(wanted, sizeof wanted, ",%d,", gpu);
-        if (strstr(list, wanted) == NULL)
-            return 0;
-    }
     if (!state_read("loaded.version", driver))
         return 0;
     if (gpu_read(gpu, "first_driver", first) && compare_versions(driver, first) < 0)
