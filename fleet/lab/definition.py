@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from fleet.core.errors import InputError, Problem
+from fleet.lab.simulation.hardware import hardware, validate
 from fleet.lab.variables import load_variables
 
 RELEASES = ("bookworm", "trixie", "bullseye")
 LOGINS = ("root", "sudo_password", "sudo_nopasswd", "no_sudo")
 PYTHONS = ("full", "minimal", "none")
 SHELLS = ("bash", "csh", "fish")
+DRESSES = ("ubuntu2204", "ubuntu2404")
 
 BASTION_OCTET = 2
 REGISTRY_OCTET = 3
+PACKAGES_OCTET = 4
 REGISTRY_NAME = "registry.lab"
 REGISTRY_PORT = 5000
 
@@ -34,7 +37,8 @@ class HostDefinition:
 
     ``login``: how root is had; any but ``root`` makes the user ``user``. ``memory`` is Docker's
     ``--memory`` (``"512m"``). ``daemon_json`` is written before the host's engine first starts;
-    ``foreign_containers`` are started in it and stand for the work of others.
+    ``foreign_containers`` are started in it and stand for the work of others. ``hardware`` is the hardware
+    file of a simulated GPU host (:mod:`fleet.lab.simulation`); ``dress`` the system it pretends to be.
     """
 
     name: str
@@ -51,6 +55,9 @@ class HostDefinition:
     noisy_profile: bool = False
     behind_bastion: bool = False
     memory: str | None = None
+    # Not in the repr, which is part of every host's recipe: :func:`fleet.lab.hosts.recipe` adds them.
+    hardware: Mapping[str, Any] | None = field(default=None, repr=False)
+    dress: str | None = field(default=None, repr=False)
 
     @property
     def all_packages(self) -> tuple[str, ...]:
@@ -83,6 +90,15 @@ class LabDefinition:
         if not any(host.behind_bastion for host in self.hosts):
             return None
         return HostDefinition("bastion", str(self.outer[BASTION_OCTET]), python="none")
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a host has simulated hardware, and so the lab a package server."""
+        return any(host.hardware is not None for host in self.hosts)
+
+    def packages_address(self, host: HostDefinition) -> str:
+        """Where ``host`` finds the package server: on the network it is on."""
+        return str((self.inner if host.behind_bastion else self.outer)[PACKAGES_OCTET])
 
     def registry_address(self, host: HostDefinition) -> str:
         """Where ``host`` finds the registry: on the network it is on."""
@@ -205,7 +221,26 @@ def _host(
         noisy_profile=bool(values.get("lab_noisy_profile", False)),
         behind_bastion=behind,
         memory=str(values["lab_memory"]) if "lab_memory" in values else None,
+        hardware=_hardware(name, values.get("lab_gpus"), problems),
+        dress=chosen("lab_dress", DRESSES, DRESSES[0]) if "lab_dress" in values else None,
     )
+
+
+def _hardware(name: str, value: object, problems: list[str]) -> Mapping[str, Any] | None:
+    """``lab_gpus``: ``{model: h100-sxm, count: 8, …}`` (arguments of ``hardware``), or a whole hardware file."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        problems.append(f"{name}: lab_gpus must be a mapping such as {{model: t4, count: 2}}")
+        return None
+    try:
+        if "schema" in value:
+            validate(value, f"{name}: lab_gpus")
+            return value
+        return hardware(**{"seed": name, **value})
+    except (InputError, TypeError) as error:
+        problems.append(f"{name}: lab_gpus: {error}")
+        return None
 
 
 def _duplicates(definition: LabDefinition) -> list[str]:
@@ -215,6 +250,8 @@ def _duplicates(definition: LabDefinition) -> list[str]:
         taken[str(network[1])] = "the gateway"
         taken[str(network[BASTION_OCTET])] = "the bastion"
         taken[str(network[REGISTRY_OCTET])] = "the registry"
+        if definition.has_gpus:
+            taken[str(network[PACKAGES_OCTET])] = "the package server"
     found = []
     for host in definition.hosts:
         if host.address in taken:

@@ -20,6 +20,8 @@ from fleet.core.errors import FleetError
 from fleet.lab.definition import BASTION_OCTET, REGISTRY_NAME, HostDefinition, LabDefinition
 from fleet.lab.engine import LABEL, Engine, bounding_capabilities, wait_until
 from fleet.lab.images import Images
+from fleet.lab.simulation import payload
+from fleet.lab.simulation.site import NAME as PACKAGES_NAME
 from fleet.lab.state import State
 
 MARKER = "/etc/fleet-lab.json"
@@ -74,7 +76,8 @@ def create(place: Place, host: HostDefinition) -> None:
     # Labelled, so that `down` finds it even after somebody removed the container by hand.
     label = f"{LABEL}={place.definition.name}"
     place.engine.docker("volume", "create", "--label", label, volume(name))
-    place.engine.docker("create", *_options(place, host), place.images.host(host), deadline=300)
+    command = payload.BOOT_COMMAND if host.hardware is not None else ()
+    place.engine.docker("create", *_options(place, host), place.images.host(host), *command, deadline=300)
     if host.name == "bastion":
         inner = str(place.definition.inner[BASTION_OCTET])
         place.engine.docker("network", "connect", "--ip", inner, place.network("inner"), name)
@@ -90,7 +93,8 @@ def volume(container: str) -> str:
 def recipe(place: Place, host: HostDefinition) -> str:
     """What the container of ``host`` is made from; another value means it must be made anew."""
     foreign = place.images.tiny() if host.foreign_containers else ""
-    return f"{place.images.host(host)} {host!r} {foreign}"
+    simulated = f" {payload.recipe(host.hardware, host.dress)}" if host.hardware or host.dress else ""
+    return f"{place.images.host(host)} {host!r} {foreign}{simulated}"
 
 
 def _options(place: Place, host: HostDefinition) -> list[str]:
@@ -110,6 +114,8 @@ def _options(place: Place, host: HostDefinition) -> list[str]:
     options += ["--volume", f"{volume(place.container(host.name))}:/var/lib/docker"]
     if place.definition.registry:
         options += ["--add-host", f"{REGISTRY_NAME}:{place.definition.registry_address(host)}"]
+    if host.hardware is not None:
+        options += ["--add-host", f"{PACKAGES_NAME}:{place.definition.packages_address(host)}"]
     if host.behind_bastion:
         options += ["--env", f"FLEET_LAB_UNREACHABLE_FROM={place.definition.inner[1]}"]
     if host.memory:
@@ -128,6 +134,10 @@ def first_files(place: Place, host: HostDefinition) -> dict[str, File]:
         files["etc/systemd/logind.conf.d/10-kill.conf"] = File("[Login]\nKillUserProcesses=yes\n")
     if host.daemon_json is not None:
         files["etc/docker/daemon.json"] = File(json.dumps(host.daemon_json, indent=4) + "\n")
+    if host.hardware is not None:
+        key = (place.state.directory / "packages/www/kernels/key.asc").read_text()
+        simulated = payload.files(host.hardware, key)
+        files |= {path: File(content, mode) for path, (content, mode) in simulated.items()}
     if host.noisy_profile:
         files["etc/motd"] = File(f"{NOISE}\n")
         files["etc/profile.d/noise.sh"] = File(f"echo '{NOISE}'; echo '{NOISE}' >&2\n")
@@ -190,6 +200,10 @@ def set_up_script(place: Place, host: HostDefinition) -> str:
         ]
     if host.shell != "bash":
         lines.append(f'usermod --shell "$(command -v {host.shell})" {host.user}')
+    if host.dress:
+        lines += payload.dress_script(host.dress)
+    if host.hardware is not None:
+        lines += payload.set_up_script(host.hardware)
     return "\n".join([*lines, "true"]) + "\n"
 
 

@@ -21,6 +21,7 @@ from fleet.lab.definition import HostDefinition, LabDefinition, load_definition
 from fleet.lab.engine import LABEL, Engine, Progress, default_mtu
 from fleet.lab.images import PYTORCH, TINY, Images
 from fleet.lab.kernel import ensure_inotify
+from fleet.lab.simulation import server
 from fleet.lab.state import State
 
 AT_ONCE = 8
@@ -83,6 +84,8 @@ class Lab:
             host = host if host.address else replace(host, address=self._free_address())
             self.images.build([host], registry=False)
             self.definition = replace(self.definition, hosts=(*self.definition.hosts, host))
+            if host.hardware is not None:
+                server.ensure(self.place, self._progress)
             self._ensure(self.place, host)
             self._write_access()
         return host
@@ -124,6 +127,8 @@ class Lab:
             for kind, subnet in self._networks().items():
                 self._ensure_network(kind, subnet)
             self.state.public_key()
+            if self.definition.has_gpus:
+                server.ensure(place, self._progress)
             jobs: list[Callable[[], None]] = [
                 functools.partial(self._ensure, place, host) for host in self.members
             ]

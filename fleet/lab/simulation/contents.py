@@ -57,10 +57,10 @@ def modprobe() -> Files:
     return {"usr/bin/nvidia-modprobe": _text(script, 0o755)}
 
 
-def _unit(description: str, command: str, *, user_words: str = "") -> Entry:
+def _unit(description: str, command: str) -> Entry:
     return _text(
         f"[Unit]\nDescription={description}\nAfter=fleet-lab-modules.service\n\n"
-        f"[Service]\nType=exec\nExecStart={command}\n{user_words}\n[Install]\nWantedBy=multi-user.target\n"
+        f"[Service]\nType=notify\nNotifyAccess=all\nExecStart={command}\n\n[Install]\nWantedBy=multi-user.target\n"
     )
 
 

@@ -44,12 +44,14 @@ def hardware(
     nvswitch: bool | None = None,
     kernel: str = "6.1.0-90-amd64",
     secure_boot: str = "disabled",
+    nouveau: bool | None = None,
 ) -> Json:
     """A machine with ``count`` GPUs of ``model``.
 
     ``nvswitch``: whether the GPUs hang on switches; by default eight of a model that is sold that
     way do. ``kernel``: the release it boots. ``secure_boot``: disabled, enabled, setup_mode or
-    no_efi. Raises InputError for a model that is not known or more than 16 GPUs.
+    no_efi. ``nouveau``: whether the kernel's own driver takes the GPUs at boot if nothing forbids it; by
+    default it does so with graphics cards. Raises InputError for a model that is not known or more than 16 GPUs.
     """
     known = models()
     if model not in known:
@@ -61,6 +63,7 @@ def hardware(
         "schema": SCHEMA_NAME,
         "kernel": {"release": kernel},
         "secure_boot": secure_boot,
+        "nouveau": nouveau if nouveau is not None else known[model]["class"] == "030000",
         "gpus": [_gpu(known[model], model, index, count, seed) for index in range(count)],
         "nvswitches": _switches(model) if switched else [],
     }

@@ -37,6 +37,7 @@ def hardware_view(hardware: Mapping[str, Any]) -> str:
     lines = [f"gpus={len(hardware['gpus'])}", f"nvswitches={len(hardware.get('nvswitches', []))}"]
     lines += [f"kernel={hardware['kernel']['release']}"]
     lines += [f"secure_boot={hardware.get('secure_boot', 'disabled')}"]
+    lines += [f"nouveau={int(hardware.get('nouveau', False))}"]
     for index, gpu in enumerate(hardware["gpus"]):
         for key, value in _gpu(gpu):
             if "\n" in str(value):

@@ -1,0 +1,64 @@
+"""The lab's package server: a container that serves the folder that :mod:`.site` makes.
+
+It stands on the networks of the lab as ``packages.lab``, so that a host without the internet can reach
+it and nothing else. What it serves lies in the lab's state directory, where a test may change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleet.lab.definition import PACKAGES_OCTET, HostDefinition
+from fleet.lab.engine import LABEL, wait_until
+from fleet.lab.hosts import Place
+from fleet.lab.simulation import site
+
+HOST = "packages"
+_WHERE = "/srv/packages"
+
+
+def ensure(place: Place, progress: Callable[[str], None]) -> None:
+    """Have the site made and served; what is there already stays."""
+    folder = place.state.directory / "packages"
+    site.build(folder / "www", folder / "keys", folder / "native", progress)
+    name = place.container(HOST)
+    existing = place.engine.inspect("container", name)
+    if existing is not None and existing["Config"]["Labels"].get(f"{LABEL}.recipe") != recipe(place):
+        place.engine.docker("rm", "--force", name)
+        existing = None
+    if existing is None:
+        _create(place)
+        progress(f"{HOST}: up at http://{site.NAME}/")
+    elif existing["State"]["Status"] != "running":
+        place.engine.docker("start", name)
+    probe = "import urllib.request as u; u.urlopen('http://127.0.0.1/kernels/InRelease')"
+    wait_until(
+        lambda: place.engine.docker("exec", name, "python3", "-c", probe, check=False).returncode == 0,
+        "it answers",
+        host=HOST,
+    )
+
+
+def recipe(place: Place) -> str:
+    """What the server's container is made from."""
+    return f"{place.images.host(_server())} {_WHERE}"
+
+
+def _server() -> HostDefinition:
+    """The plainest host's image has what it takes: a Python."""
+    return HostDefinition(HOST, "")
+
+
+def _create(place: Place) -> None:
+    engine, definition, name = place.engine, place.definition, place.container(HOST)
+    place.images.build([_server()], registry=False)
+    options = ["--name", name, "--hostname", HOST, "--restart", "unless-stopped", "--stop-signal", "KILL"]
+    options += ["--network", place.network("outer"), "--ip", str(definition.outer[PACKAGES_OCTET])]
+    options += ["--volume", f"{place.state.directory}/packages/www:{_WHERE}:ro"]
+    options += place.labels(HOST, recipe(place))
+    command = ("python3", "-m", "http.server", "80", "--directory", _WHERE)
+    engine.docker("create", *options, place.images.host(_server()), *command)
+    if definition.bastion or definition.registry:
+        inner = str(definition.inner[PACKAGES_OCTET])
+        engine.docker("network", "connect", "--ip", inner, place.network("inner"), name)
+    engine.docker("start", name)
