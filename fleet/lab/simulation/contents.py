@@ -199,9 +199,10 @@ def toolkit_base(version: str) -> Files:
     }
     if _refreshes_cdi(version):
         command = "/usr/bin/nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"
+        condition = "ExecCondition=/usr/bin/test -f /var/lib/fleet-lab-gpu/loaded.view\n"
         files[f"{_UNITS}/nvidia-cdi-refresh.service"] = _text(
             "[Unit]\nDescription=Refresh NVIDIA CDI specification file\nAfter=fleet-lab-modules.service\n\n"
-            f"[Service]\nType=oneshot\nExecStart={command}\n\n[Install]\nWantedBy=multi-user.target\n"
+            f"[Service]\nType=oneshot\n{condition}ExecStart={command}\n\n[Install]\nWantedBy=multi-user.target\n"
         )
         files[f"{_UNITS}/nvidia-cdi-refresh.path"] = _text(
             "[Unit]\nDescription=Trigger CDI refresh on NVIDIA driver install or uninstall\n\n"

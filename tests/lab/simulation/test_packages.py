@@ -1,0 +1,122 @@
+"""The simulated packages and the repositories they lie in."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleet.lab.simulation import deb, native, packages, site
+from fleet.lab.simulation.deb import Entry, Package
+from fleet.lab.simulation.repository import Key, publish_dists, resign
+
+
+def output(*argv: object) -> str:
+    return subprocess.run(
+        [str(word) for word in argv], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def www(tmp_path_factory: pytest.TempPathFactory, native_cache: Path) -> Path:
+    """A small site: two drivers for one Debian and one Ubuntu."""
+    if shutil.which("gpg") is None or shutil.which("dpkg-deb") is None:
+        pytest.skip("needs gpg and dpkg-deb")
+    folder = tmp_path_factory.mktemp("site")
+    arguments = {"distributions": ("debian12", "ubuntu2204"), "drivers": ("570.211.01", "580.159.03")}
+    site.build(folder / "www", folder / "keys", native_cache, lambda _line: None, **arguments)
+    return folder / "www"
+
+
+def test_dpkg_reads_what_is_built(tmp_path: Path) -> None:
+    package = Package(
+        "thing", "1:2.0-1", "a thing", {"Depends": ("other (= 1)",)},
+        {"usr/bin/thing": Entry(b"#!/bin/sh\n", 0o755), "usr/lib/thing.so": Entry(link="thing.so.1")},
+        {"postinst": "true\n"},
+    )  # fmt: skip
+    path = tmp_path / package.file_name
+    path.write_bytes(deb.build(package))
+    assert path.name == "thing_2.0-1_amd64.deb"
+    assert output("dpkg-deb", "-f", path, "Version", "Depends") == "Version: 1:2.0-1\nDepends: other (= 1)\n"
+    listed = output("dpkg-deb", "-c", path)
+    assert "-rwxr-xr-x" in listed
+    assert "./usr/lib/thing.so -> thing.so.1" in listed
+    assert deb.build(package) == path.read_bytes()
+
+
+def names(www: Path, distribution: str) -> set[str]:
+    index = (www / "compute/cuda/repos" / distribution / "x86_64/Packages").read_text()
+    return {line.partition(": ")[2] for line in index.splitlines() if line.startswith("Package: ")}
+
+
+def test_debian_has_debians_names_and_ubuntu_ubuntus(www: Path) -> None:
+    debian, ubuntu = names(www, "debian12"), names(www, "ubuntu2204")
+    both = {"nvidia-open-580", "cuda-drivers-570", "nvidia-fabricmanager-570", "nvidia-fabricmanager"}
+    both |= {"nvidia-driver-pinning-580", "cuda-keyring", "libnvidia-nscq-570", "libnvidia-nscq"}
+    assert both <= debian & ubuntu
+    assert {"nvidia-kernel-open-dkms", "nvidia-driver-cuda", "libnvidia-ml1"} <= debian - ubuntu
+    assert {"nvidia-driver-570-open", "libnvidia-compute-580", "nvidia-dkms-580"} <= ubuntu - debian
+
+
+def test_the_branch_left_ubuntus_names_with_590(native_cache: Path) -> None:
+    found = {
+        p.name
+        for p in packages.driver_packages("ubuntu2404", "595.71.05", native.build("595.71.05", native_cache))
+    }
+    assert {"nvidia-driver-open", "libnvidia-compute", "nvidia-open-595"} <= found
+    assert "libnvidia-compute-595" not in found
+
+
+def test_every_dependency_is_served_or_debians(www: Path) -> None:
+    """Each dependency on one of our own exact versions is met by that version in the same repository."""
+    for distribution in ("debian12", "ubuntu2204"):
+        text = (www / "compute/cuda/repos" / distribution / "x86_64/Packages").read_text()
+        provided, wanted = set(), set()
+        for paragraph in text.split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
+            provided.add(f"{fields['Package']} (= {fields['Version']})")
+            provided |= set(fields.get("Provides", "").split(", "))
+            wanted |= set(filter(None, fields.get("Depends", "").split(", ")))
+        assert wanted - provided == {"dkms"}
+
+
+def test_the_signature_is_good_until_the_key_is_rotated(www: Path, tmp_path: Path) -> None:
+    repository = www / "compute/cuda/repos/debian12/x86_64"
+    shutil.copytree(repository, tmp_path / "copy")
+    ring = tmp_path / "ring.gpg"
+    ring.write_bytes(Key(www.parent / "keys/cuda", "cudatools").binary())
+    verify = ["gpgv", "--keyring", str(ring), str(tmp_path / "copy/InRelease")]
+    assert subprocess.run(verify, capture_output=True, timeout=60, check=False).returncode == 0
+    other = Key.make(tmp_path / "other", "somebody else")
+    assert len(other.fingerprint) == 40
+    resign(tmp_path / "copy/Release", other)
+    assert subprocess.run(verify, capture_output=True, timeout=60, check=False).returncode != 0
+
+
+def test_a_withdrawn_package_is_gone_from_a_valid_index(www: Path, tmp_path: Path) -> None:
+    shutil.copytree(www / "compute/cuda/repos/debian12/x86_64", tmp_path / "copy")
+    site.withdraw(tmp_path / "copy", Key(www.parent / "keys/cuda", "cudatools"), "libcuda1")
+    index = (tmp_path / "copy/Packages").read_text()
+    assert "Package: libcuda1\n" not in index
+    assert "Package: libnvidia-ml1\n" in index
+
+
+def test_a_second_build_makes_nothing_anew(www: Path, native_cache: Path) -> None:
+    index = www / "kernels/Packages"
+    written = index.stat().st_mtime_ns
+    arguments = {"distributions": ("debian12", "ubuntu2204"), "drivers": ("570.211.01", "580.159.03")}
+    site.build(www, www.parent / "keys", native_cache, lambda _line: None, **arguments)
+    assert index.stat().st_mtime_ns == written
+
+
+def test_the_layout_of_docker_has_a_suite(tmp_path: Path) -> None:
+    key = Key.make(tmp_path / "key", "docker")
+    publish_dists(
+        tmp_path / "debian", "bookworm", [Package("docker-ce", "5:28.5.2-1", "engine")], key, origin="Docker"
+    )
+    release = (tmp_path / "debian/dists/bookworm/Release").read_text()
+    assert "stable/binary-amd64/Packages" in release
+    assert "Codename: bookworm" in release
+    assert (tmp_path / "debian/dists/bookworm/pool/stable/amd64/docker-ce_28.5.2-1_amd64.deb").exists()
