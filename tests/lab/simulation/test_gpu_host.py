@@ -1,0 +1,138 @@
+"""Simulated GPU hosts, real otherwise: apt, dpkg, systemd, Docker Engine and reboots are what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.lab import faults
+from fleet.lab.definition import load_definition
+from fleet.lab.lab import Lab
+from fleet.lab.simulation import faults as gpu_faults
+
+pytestmark = pytest.mark.lab
+
+OLD, NEW = "570.158.01", "580.159.03"
+_INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get install -qy"
+_SOURCES = """
+python3 - << 'PYTHON'
+import urllib.request
+def fetch(path, target):
+    open(target, "wb").write(urllib.request.urlopen("http://packages.lab/" + path).read())
+fetch("compute/cuda/repos/debian12/x86_64/cuda-keyring_1.1-1_all.deb", "/root/keyring.deb")
+fetch("libnvidia-container/gpgkey", "/usr/share/keyrings/toolkit.asc")
+PYTHON
+dpkg -i /root/keyring.deb
+echo "deb [signed-by=/usr/share/keyrings/toolkit.asc] http://packages.lab/libnvidia-container/stable/deb/amd64 /" \\
+    > /etc/apt/sources.list.d/toolkit.list
+apt-get update -q
+"""
+
+
+@pytest.fixture(scope="module")
+def gpu_lab(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The lab of the inventory beside this file; it goes when these tests end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLEET_LAB_STATE", str(tmp_path_factory.mktemp("lab")))
+        lab = Lab(load_definition(Path(__file__).with_name("inventory.yaml"), "simulation"))
+    lab.up()
+    yield lab
+    lab.down()
+
+
+def driver_set(version: str) -> str:
+    names = ["libnvidia-ml1", "libcuda1", "nvidia-persistenced", "nvidia-modprobe", "nvidia-kernel-open-dkms"]
+    names += ["nvidia-kernel-common", "firmware-nvidia-gsp", "nvidia-driver-cuda", "nvidia-driver"]
+    names += ["nvidia-fabricmanager" if version >= "580" else f"nvidia-fabricmanager-{version[:3]}"]
+    return " ".join(f"{name}={version}-1" for name in names)
+
+
+def smi(lab: Lab, host: str, *arguments: str) -> tuple[int, str]:
+    done = faults.execute(lab, host, "nvidia-smi", *arguments, check=False)
+    return done.returncode, done.stdout
+
+
+def test_a_bare_host_shows_its_hardware_and_nothing_else(gpu_lab: Lab) -> None:
+    shown = faults.shell(gpu_lab, "board", "uname -r; cat /sys/bus/pci/devices/0000:1b:00.0/device; ls /boot")
+    assert shown.split() == [
+        *("6.1.0-90-amd64", "0x2330", "config-6.1.0-90-amd64"),
+        *("initrd.img-6.1.0-90-amd64", "vmlinuz-6.1.0-90-amd64"),
+    ]
+    assert faults.shell(gpu_lab, "board", "ls /sys/module") == ""
+    assert faults.shell(gpu_lab, "board", "mokutil --sb-state") == "SecureBoot disabled\n"
+    assert faults.execute(gpu_lab, "board", "modprobe", "nvidia", check=False).returncode == 1
+    for host in ("board", "desk"):
+        assert faults.execute(gpu_lab, host, "systemctl", "--failed", "--no-legend").stdout == ""
+
+
+def test_nouveau_holds_a_graphics_card_and_the_host_is_dressed(gpu_lab: Lab) -> None:
+    script = "readlink /sys/bus/pci/devices/0000:01:00.0/driver; . /etc/os-release; echo $ID $VERSION_ID"
+    assert faults.shell(gpu_lab, "desk", script).split() == [
+        "../../../../bus/pci/drivers/nouveau", "ubuntu", "24.04",
+    ]  # fmt: skip
+    assert "nouveau" in faults.shell(gpu_lab, "desk", "lsmod")
+
+
+def test_a_driver_from_bare_to_a_container_and_through_an_upgrade(gpu_lab: Lab) -> None:
+    run = lambda script: faults.shell(gpu_lab, "board", script)  # noqa: E731
+    run(_SOURCES)
+    run(f"{_INSTALL} linux-headers-$(uname -r) {driver_set(OLD)}")
+    assert run("dkms status") == f"nvidia/{OLD}, 6.1.0-90-amd64, x86_64: installed\n"
+    assert smi(gpu_lab, "board")[0] == 9
+
+    faults.reboot(gpu_lab, "board")
+    code, listed = smi(gpu_lab, "board", "-L")
+    assert (code, len(listed.splitlines())) == (0, 8)
+    assert run("cat /sys/module/nvidia/version") == f"{OLD}\n"
+    run("systemctl start nvidia-fabricmanager")
+    assert smi(gpu_lab, "board", "--query-gpu=fabric.state", "--format=csv,noheader", "-i", "0") == (
+        0, "Completed\n",
+    )  # fmt: skip
+
+    run(f"{_INSTALL} nvidia-container-toolkit && systemctl restart docker")
+    in_container = run("docker run --rm --gpus all other:local nvidia-smi -L")
+    assert in_container == listed
+    one = run("docker run --rm --gpus device=5 other:local nvidia-smi -L")
+    assert one.split("UUID")[1] == listed.splitlines()[5].split("UUID")[1] + "\n"
+
+    run(f"{_INSTALL} {driver_set(NEW)}")
+    code, text = smi(gpu_lab, "board")
+    assert (code, text.splitlines()[0]) == (18, "Failed to initialize NVML: Driver/library version mismatch")
+    run("systemctl stop nvidia-persistenced nvidia-fabricmanager; modprobe -r nvidia-drm nvidia-uvm || true")
+    run("modprobe -r nvidia-uvm; modprobe nvidia-uvm")
+    assert run("cat /sys/module/nvidia/version") == f"{NEW}\n"
+    assert smi(gpu_lab, "board")[0] == 0
+
+
+def test_another_kernel_and_a_gpu_that_does_not_come_back(gpu_lab: Lab) -> None:
+    run = lambda script: faults.shell(gpu_lab, "board", script)  # noqa: E731
+    run(f"{_INSTALL} linux-image-6.1.0-91-amd64")
+    assert run("cat /run/reboot-required.pkgs") == "linux-image-6.1.0-91-amd64\n"
+    gpu_faults.switch(gpu_lab, "board", {"gpu.5.state": "missing"})
+    faults.reboot(gpu_lab, "board")
+    assert run("uname -r") == "6.1.0-91-amd64\n"
+    assert run("ls /sys/module") == ""
+    run(f"{_INSTALL} linux-headers-6.1.0-91-amd64 && modprobe nvidia")
+    assert len(smi(gpu_lab, "board", "-L")[1].splitlines()) == 7
+    gpu_faults.switch(gpu_lab, "board", {})
+
+
+def test_faults_of_repositories_are_undone(gpu_lab: Lab) -> None:
+    update = ("apt-get", "update", "-q")
+    with gpu_faults.rotated_key(gpu_lab, "debian12") as fingerprint:
+        done = faults.execute(gpu_lab, "board", *update, check=False)
+        assert f"NO_PUBKEY {fingerprint[-16:]}" in done.stdout + done.stderr
+    with gpu_faults.vanished_package(gpu_lab, "debian12", "libcuda1"):
+        faults.execute(gpu_lab, "board", *update)
+        assert "590.48.01" not in faults.shell(gpu_lab, "board", "apt-cache policy libcuda1")
+    faults.execute(gpu_lab, "board", *update)
+    assert "590.48.01" in faults.shell(gpu_lab, "board", "apt-cache policy libcuda1")
+
+
+def test_a_held_lock_is_held_by_the_pid_that_is_told(gpu_lab: Lab) -> None:
+    with gpu_faults.package_lock_held(gpu_lab, "board") as pid:
+        done = faults.execute(gpu_lab, "board", "apt-get", "install", "-qy", "hello", check=False)
+        assert done.returncode == 100
+        assert f"held by process {pid}" in done.stdout + done.stderr
