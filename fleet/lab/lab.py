@@ -22,6 +22,7 @@ from fleet.lab.engine import LABEL, Engine, Progress, default_mtu
 from fleet.lab.images import PYTORCH, TINY, Images
 from fleet.lab.kernel import ensure_inotify
 from fleet.lab.simulation import server
+from fleet.lab.simulation.site import NAME as PACKAGES_NAME
 from fleet.lab.state import State
 
 AT_ONCE = 8
@@ -160,6 +161,10 @@ class Lab:
             document = self.engine.inspect("container", self.place.container(registry.HOST))
             state = document["State"]["Status"] if document else "absent"
             found.append({"name": registry.HOST, "address": registry.reference(""), "state": state})
+        if self.definition.has_gpus:
+            document = self.engine.inspect("container", self.place.container(server.HOST))
+            state = document["State"]["Status"] if document else "absent"
+            found.append({"name": server.HOST, "address": PACKAGES_NAME, "state": state})
         up = self.state.is_up and all(host["state"] == "running" for host in found)
         return {"lab": self.name, "up": up, "state": str(self.state.directory), "hosts": found}
 

@@ -130,3 +130,33 @@ def test_a_machine_without_docker_is_told_how_to_have_it(
         Engine().require()
     assert caught.value.exit_code is ExitCode.BAD_INPUT
     assert "./scripts/setup" in (caught.value.remedy or "")
+
+
+def test_simulated_gpus_are_described_by_model_and_count(tmp_path: Path) -> None:
+    inventory = tmp_path / "lab.yaml"
+    inventory.write_text(
+        "all: {hosts: {one: {ansible_host: 172.28.0.11, lab_release: bookworm,"
+        " lab_gpus: {model: t4, count: 2}, lab_dress: ubuntu2204}}}\n"
+    )
+    definition = load_definition(inventory)
+    host = definition.hosts[0]
+    assert host.hardware is not None
+    assert [gpu["model"] for gpu in host.hardware["gpus"]] == ["t4", "t4"]
+    assert (host.dress, definition.has_gpus) == ("ubuntu2204", True)
+    assert definition.packages_address(host) == "172.28.0.4"
+
+
+def test_gpus_that_cannot_be_and_the_package_servers_address_are_refused(tmp_path: Path) -> None:
+    inventory = tmp_path / "lab.yaml"
+    inventory.write_text(
+        "all:\n  hosts:\n"
+        "    one: {ansible_host: 172.28.0.11, lab_release: bookworm, lab_gpus: {model: t5}}\n"
+        "    two: {ansible_host: 172.28.0.4, lab_release: bookworm, lab_gpus: {model: t4, colour: red}}\n"
+        "    three: {ansible_host: 172.28.0.4, lab_release: bookworm, lab_gpus: {model: t4}}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_definition(inventory)
+    text = str(caught.value)
+    assert "one: lab_gpus: there is no GPU model t5" in text
+    assert "colour" in text
+    assert "three: address 172.28.0.4 is taken by" in text
