@@ -156,3 +156,23 @@ def test_settings_stick_until_the_driver_goes(machine: Machine) -> None:
     assert machine.smi("-pl", "5000").returncode == 2
     (machine.state / "settings.view").unlink()
     assert machine.smi(*query).stdout == "Disabled, 700.00 W\n"
+
+
+def test_processes_are_in_the_table_and_in_their_own_query(machine: Machine) -> None:
+    machine.fault("gpu.2.processes=1:512")
+    lines = machine.smi().stdout.splitlines()
+    assert {len(line) for line in lines[1:] if line} == {91}
+    row = next(line for line in lines if line.startswith("|    2   N/A  N/A"))
+    assert row.split()[4:6] == ["1", "C"]
+    assert row.endswith("512MiB |")
+    apps = machine.smi("--query-compute-apps=pid,used_memory", "--format=csv,noheader")
+    assert apps.stdout == "1, 512 MiB\n"
+
+
+def test_the_long_form_is_text_without_x(machine: Machine) -> None:
+    machine.fault("gpu.1.remap_pending=1", "gpu.7.state=lost")
+    lines = machine.smi("-q").stdout.splitlines()
+    assert f"{'Driver Version':54} : {DRIVER}" in lines
+    assert f"{'Attached GPUs':54} : 8" in lines
+    assert lines.count(f"        {'Pending':46} : Yes") == 1
+    assert f"    {'GPU UUID':50} : GPU is lost" in lines

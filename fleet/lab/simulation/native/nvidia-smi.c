@@ -302,40 +302,71 @@ static int query_gpus(char *list, const char *format, const int *gpus, const int
 
 /* ---- --query-compute-apps ------------------------------------------------------------------------------ */
 
+struct process { long long pid, mib; };
+
+/* The processes of a GPU whose pids live; how many were put into FOUND. */
+static int processes_of(int gpu, struct process *found, int room)
+{
+    char value[VALUE_SIZE], path[64];
+    const char *text = value;
+    int count = 0;
+
+    if (gpu_condition(gpu) != OK || !gpu_read(gpu, "processes", value))
+        return 0;
+    while (*text && count < room) {
+        found[count].pid = state_parse(text);
+        text += strspn(text, "0123456789");
+        found[count].mib = *text == ':' ? state_parse(text + 1) : 0;
+        text += strcspn(text, ",");
+        text += *text == ',';
+        snprintf(path, sizeof path, "/proc/%lld", found[count].pid);
+        count += access(path, F_OK) == 0;
+    }
+    return count;
+}
+
+/* The name a process has, as far as its command line tells. */
+static void process_name(long long pid, char *name)
+{
+    char path[64];
+    FILE *stream;
+    size_t length = 0;
+
+    snprintf(path, sizeof path, "/proc/%lld/cmdline", pid);
+    stream = fopen(path, "r");
+    if (stream != NULL) {
+        length = fread(name, 1, VALUE_SIZE - 1, stream);
+        fclose(stream);
+    }
+    name[length] = '\0';
+    if (length == 0)
+        snprintf(name, VALUE_SIZE, "[Not Found]");
+}
+
 static int compute_apps(char *list, const char *format, const int *gpus, int count)
 {
-    char *parts[16], value[VALUE_SIZE], other[VALUE_SIZE], path[64];
-    int fields = split(list, parts, 16), i, j, units = strstr(format, "nounits") == NULL;
+    struct process found[64];
+    char *parts[16], value[VALUE_SIZE];
+    int fields = split(list, parts, 16), i, j, k, units = strstr(format, "nounits") == NULL;
 
     if (strstr(format, "noheader") == NULL) {
         for (j = 0; j < fields; j++)
-            printf("%s%s%s", j ? ", " : "", parts[j],
-                   units && strstr(parts[j], "memory") ? " [MiB]" : "");
+            printf("%s%s%s", j ? ", " : "", parts[j], units && strstr(parts[j], "memory") ? " [MiB]" : "");
         printf("\n");
     }
     for (i = 0; i < count; i++) {
-        const char *text = value;
-        if (gpu_condition(gpus[i]) != OK || !gpu_read(gpus[i], "processes", value))
-            continue;
-        while (*text) {
-            long long pid = state_parse(text), mib;
-            text += strspn(text, "0123456789");
-            mib = *text == ':' ? state_parse(text + 1) : 0;
-            text += strcspn(text, ",");
-            text += *text == ',';
-            snprintf(path, sizeof path, "/proc/%lld", pid);
-            if (access(path, F_OK) != 0)
-                continue;
+        int all = processes_of(gpus[i], found, 64);
+        for (k = 0; k < all; k++) {
             for (j = 0; j < fields; j++) {
                 if (strcmp(parts[j], "pid") == 0)
-                    snprintf(other, sizeof other, "%lld", pid);
+                    snprintf(value, sizeof value, "%lld", found[k].pid);
                 else if (strstr(parts[j], "memory"))
-                    snprintf(other, sizeof other, "%lld%s", mib, units ? " MiB" : "");
+                    snprintf(value, sizeof value, "%lld%s", found[k].mib, units ? " MiB" : "");
                 else if (strcmp(parts[j], "gpu_uuid") == 0)
-                    gpu_read(gpus[i], "uuid", other);
+                    gpu_read(gpus[i], "uuid", value);
                 else
-                    snprintf(other, sizeof other, "python3");
-                printf("%s%s", j ? ", " : "", other);
+                    process_name(found[k].pid, value);
+                printf("%s%s", j ? ", " : "", value);
             }
             printf("\n");
         }
@@ -381,6 +412,24 @@ static void table_row(int gpu, int position)
            on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
 }
 
+static void table_processes(const int *gpus, const int *positions, int count)
+{
+    struct process found[64];
+    char name[VALUE_SIZE];
+    int i, k, printed = 0;
+
+    for (i = 0; i < count; i++) {
+        int all = processes_of(gpus[i], found, 64);
+        for (k = 0; k < all; k++, printed++) {
+            process_name(found[k].pid, name);
+            printf("|  %3d   N/A  N/A %15lld %6s   %-36.36s%7lldMiB |\n", positions[i], found[k].pid, "C", name,
+                   found[k].mib);
+        }
+    }
+    if (printed == 0)
+        printf("|  No running processes found                                                             |\n");
+}
+
 static int table(const int *gpus, const int *positions, int count)
 {
     const char *line = "+-----------------------------------------+------------------------+----------------------+\n";
@@ -413,7 +462,8 @@ static int table(const int *gpus, const int *positions, int count)
     printf("|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n");
     printf("|        ID   ID                                                               Usage      |\n");
     printf("|=========================================================================================|\n");
-    printf("|  No running processes found                                                             |\n%s", wide);
+    table_processes(gpus, positions, count);
+    printf("%s", wide);
     return 0;
 }
 
@@ -586,6 +636,81 @@ static int xml_log(const int *gpus, int count)
     for (i = 0; i < count; i++)
         xml_gpu(gpus[i]);
     printf("</nvidia_smi_log>\n");
+    return 0;
+}
+
+static void text_line(int depth, const char *label, const char *value)
+{
+    printf("%*s%-*s : %s\n", depth * 4, "", 54 - depth * 4, label, value);
+}
+
+static void text_value(int gpu, int depth, const char *label, const char *key, const char *unit)
+{
+    char value[VALUE_SIZE], shown[VALUE_SIZE + 16];
+    int condition = gpu_condition(gpu);
+
+    if (condition != OK)
+        text_line(depth, label, condition_text(condition));
+    else if (!gpu_read(gpu, key, value))
+        text_line(depth, label, "N/A");
+    else {
+        snprintf(shown, sizeof shown, "%s%s", value, unit);
+        text_line(depth, label, shown);
+    }
+}
+
+static void text_gpu(int gpu)
+{
+    char bus[32];
+
+    bus_id(gpu, bus);
+    printf("\nGPU 0000%s\n", bus);
+    text_value(gpu, 1, "Product Name", "name", "");
+    text_value(gpu, 1, "Product Brand", "brand", "");
+    text_value(gpu, 1, "Product Architecture", "architecture", "");
+    text_line(1, "Persistence Mode", persistence(gpu, "Enabled", "Disabled"));
+    printf("    MIG Mode\n");
+    text_line(2, "Current", on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
+    text_line(2, "Pending", on_off(gpu, "mig_pending", "Enabled", "Disabled", "N/A"));
+    text_value(gpu, 1, "Serial Number", "serial", "");
+    text_value(gpu, 1, "GPU UUID", "uuid", "");
+    text_value(gpu, 1, "VBIOS Version", "vbios", "");
+    if (state_parse(OWN_VERSION) >= 565)
+        text_line(1, "GPU Recovery Action", recovery_action(gpu));
+    printf("    FB Memory Usage\n");
+    text_value(gpu, 2, "Total", "memory_mib", " MiB");
+    text_value(gpu, 2, "Reserved", "memory_reserved_mib", " MiB");
+    text_value(gpu, 2, "Used", "memory_used_mib", " MiB");
+    printf("    Remapped Rows\n");
+    text_value(gpu, 2, "Correctable Error", "remap_corrected", "");
+    text_value(gpu, 2, "Uncorrectable Error", "remap_uncorrected", "");
+    text_line(2, "Pending", on_off(gpu, "remap_pending", "Yes", "No", "N/A"));
+    text_line(2, "Remapping Failure Occurred", on_off(gpu, "remap_failure", "Yes", "No", "N/A"));
+    printf("    Temperature\n");
+    text_value(gpu, 2, "GPU Current Temp", "temperature_celsius", " C");
+    printf("    Fabric\n");
+    text_line(2, "State", fabric_text(gpu));
+    text_line(2, "Status", fabric_state(gpu) == 3 ? "Success" : "N/A");
+}
+
+static int text_log(const int *gpus, int count)
+{
+    char driver[VALUE_SIZE], cuda[16], now[64], number[16];
+    time_t clock_now = time(NULL);
+    int i, all[MOST_GPUS], newer = state_parse(OWN_VERSION) >= 610;
+
+    state_read("loaded.version", driver);
+    cuda_version_text(CUDA_VERSION, cuda, sizeof cuda);
+    strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", gmtime(&clock_now));
+    snprintf(number, sizeof number, "%d", served_gpus(all));
+    printf("\n==============NVSMI LOG==============\n\n");
+    text_line(0, "Timestamp", now);
+    text_line(0, newer ? "KMD Version" : "Driver Version", driver);
+    text_line(0, newer ? "CUDA UMD Version" : "CUDA Version", cuda);
+    printf("\n");
+    text_line(0, "Attached GPUs", number);
+    for (i = 0; i < count; i++)
+        text_gpu(gpus[i]);
     return 0;
 }
 
@@ -766,6 +891,6 @@ int main(int argc, char **argv)
     if (wanted.nvlink)
         return nvlink_status(gpus, positions, count);
     if (wanted.full)
-        return xml_log(gpus, count);
+        return wanted.xml ? xml_log(gpus, count) : text_log(gpus, count);
     return table(gpus, positions, count);
 }
