@@ -105,6 +105,11 @@ wait_for_engine() {
     die "the Docker Engine does not answer after $((attempt / 2)) s" "see $DOCKERD_LOG or journalctl -u docker"
 }
 
+ensure_compiler() {
+    { command -v gcc && command -v gpg && [ -e /usr/include/stdio.h ]; } >/dev/null ||
+        install_packages "the lab's simulated GPU library is compiled, its packages are signed" gcc libc6-dev gnupg
+}
+
 ensure_debootstrap() {
     command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ] ||
         install_packages "the lab's images are made with debootstrap" debootstrap debian-archive-keyring
@@ -124,6 +129,7 @@ ensure_lab_tools() {
     is_root || say "not root: what is missing cannot be installed, and the lab cannot be bootstrapped"
     ensure_engine
     ensure_debootstrap
+    ensure_compiler
 }
 
 fleet() { "$VENV/bin/fleet" "$@"; }
