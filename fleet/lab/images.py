@@ -78,8 +78,9 @@ class Machine:
 
     @classmethod
     def read(cls) -> Machine:
-        """From this machine's own apt sources and settings; Debian's public mirror where it has none."""
-        mirror, security = "http://deb.debian.org/debian", "http://deb.debian.org/debian-security"
+        """From this machine's own apt sources and settings; debootstrap's default where there is none of Debian."""
+        mirror = _default_mirror()
+        security = f"{mirror}-security"
         if shutil.which("apt-get"):
             listed = run(
                 ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], check=False
@@ -99,6 +100,17 @@ class Machine:
                 (self.security, f"{release}-security"),
             )
         )
+
+
+def _default_mirror(debootstrap: Path = Path("/usr/sbin/debootstrap")) -> str:
+    """FLEET_LAB_MIRROR, else what debootstrap itself takes (an Ubuntu machine's own sources have no Debian)."""
+    named = os.environ.get("FLEET_LAB_MIRROR", "")
+    if named:
+        return named.rstrip("/")
+    with contextlib.suppress(OSError):
+        found = re.search(r'^DEF_MIRROR="(\S+)"', debootstrap.read_text(), re.MULTILINE)
+        return found[1].rstrip("/") if found else ""
+    return ""
 
 
 def _apt_options() -> str:

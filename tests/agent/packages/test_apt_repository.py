@@ -193,7 +193,7 @@ def test_an_address_with_a_secret_is_not_shown(answering: Any) -> None:
 @pytest.mark.parametrize(
     ("uri", "suite", "prefix"),
     [
-        ("http://deb.debian.org/debian", "bookworm", "deb.debian.org_debian_dists_bookworm_"),
+        ("http://mirror.example.net/debian", "bookworm", "mirror.example.net_debian_dists_bookworm_"),
         ("http://u:p@h:8080/a_b/", "x/y", "h:8080_a%5fb_dists_x_y_"),
         ("https://h/repos/x86_64", "/", "h_repos_x86%5f64_"),
         ("https://h/repos", "sub/", "h_repos_sub_"),
