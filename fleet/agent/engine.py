@@ -96,13 +96,6 @@ class Engine:
         """GET /info. It also fails while the daemon is still starting, so it tells a working engine."""
         return _object(self.get("/info"))
 
-    def responding(self) -> bool:
-        try:
-            self.version()
-        except EngineError:
-            return False
-        return True
-
     # --- images
 
     def image(self, reference: str) -> Optional[Json]:
@@ -179,11 +172,6 @@ class Engine:
     def remove_container(self, name: str, *, force: bool = False) -> None:
         query = {"force": "1"} if force else {}
         self.request("DELETE", "/containers/%s" % name, query, deadline_s=60.0)
-
-    def wait_container(self, name: str, deadline_s: float) -> int:
-        """The exit code, once the container has ended."""
-        answer = self.request("POST", "/containers/%s/wait" % name, deadline_s=deadline_s)
-        return int(_object(answer)["StatusCode"])
 
     def logs(self, name: str, tail: int = 20) -> str:
         """The last lines of both outputs, in the order they were written."""

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 
+from fleet.agent.paths import sync_folder
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, StepFailed, difference, expect, last_words
 
@@ -150,7 +151,7 @@ def replace(
         _write_new(host, temporary, data, before, args, default_mode, target)
         _validate(host, path, temporary, args.get("validate"))
         _rename(temporary, target, data)
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as error:
         raise _write_failed(path, error) from None
     finally:
@@ -178,7 +179,7 @@ def remove(host: Host, path: str) -> None:
     try:
         _set_tombstone(host, path)
         _unlink_if_there(host.path(path))
-        _sync_folder(os.path.dirname(host.path(path)))
+        sync_folder(os.path.dirname(host.path(path)))
     except OSError as error:
         raise _write_failed(path, error) from None
 
@@ -329,14 +330,6 @@ def _unlink_if_there(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
-
-
-def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_failed(path: str, error: OSError) -> StepFailed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from fleet.agent.files import read_bytes
 from fleet.agent.package_manager import apt_sources, openpgp
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference, is_secret
@@ -99,7 +100,7 @@ class AptRepository(Resource):
         if all(found["same"] for found in state["files"].values()):
             self._refresh(host, args, report)
             return None
-        before = {path: _content(host.path(path)) for path in wanted}
+        before = {path: read_bytes(host, path) for path in wanted}
         apt_sources.forget_lists(host, repository)
         for path in sorted(wanted):  # the key (keyrings) before the source that names it
             _write(host.path(path), wanted[path])
@@ -206,14 +207,6 @@ def _file_state(path: str, content: bytes) -> Json:
         "before": now.decode("utf-8", "replace"),
         "after": after,
     }
-
-
-def _content(path: str) -> Optional[bytes]:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
 
 
 def _write(path: str, content: bytes) -> None:

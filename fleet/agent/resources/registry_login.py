@@ -14,6 +14,7 @@ import json
 import os
 
 from fleet.agent.engine import EngineError, EngineUnavailable
+from fleet.agent.files import read_bytes
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference
 
@@ -37,7 +38,7 @@ class RegistryLogin(Resource):
     def read(self, host: Host, args: Json) -> Json:
         """{"stored": an entry exists, "matches": it is the wanted one, "mode": of the file or None, "ca":
         the authority is in place, or none is wanted}."""
-        ca = not args.get("ca") or _content(host.path(ca_path(args))) == _authority(host, args)
+        ca = not args.get("ca") or read_bytes(host, ca_path(args)) == _authority(host, args)
         if not args.get("persist"):
             return {"stored": False, "matches": True, "mode": None, "ca": ca}
         config, mode = _load(host.path(CONFIG))
@@ -95,21 +96,13 @@ def ca_path(args: Json) -> str:
 
 
 def _authority(host: Host, args: Json) -> bytes:
-    content = _content(host.path(args["ca"]))
+    content = read_bytes(host, args["ca"])
     if content is None:
         raise StepFailed(
             "there is no %s on this host, the certificate authority of %s" % (args["ca"], args["registry"]),
             "copy it there first, with a copy task",
         )
     return content
-
-
-def _content(path: str) -> Optional[bytes]:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
 
 
 def verify(host: Host, args: Json, report: Reporter) -> None:
