@@ -173,7 +173,7 @@ def extra_variables(given: Iterable[tuple[str, Any]]) -> Mapping[str, object]:
 
 
 def _file_variables(path: Path) -> Mapping[str, object]:
-    from fleet.core.errors import InputError, Position, Problem
+    from fleet.core.errors import Position, Problem
     from fleet.core.yaml import plain, read_yaml
 
     document = read_yaml(path)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from fleet.agent import protocol
 from fleet.core.secret import Secret
 from fleet.modules import load
 from fleet.modules.base import Answers, ControllerResult, Facts, Json
@@ -45,6 +47,11 @@ class CompiledSegment:
     secrets: Mapping[str, Secret]
     controller_results: tuple[ControllerResult, ...]
     last: bool
+
+    @cached_property
+    def plan_hash(self) -> str:
+        """The plan's hash, made once."""
+        return protocol.plan_hash(self.plan)
 
 
 class HostCompiler:

@@ -1,6 +1,6 @@
 """Plays a playbook over an inventory: plays in order, batches within a play, hosts within a batch.
 
-:func:`run_playbook` is the one entry; it takes everything it needs as arguments and returns the
+:meth:`Engine.play` is the one entry; the engine is given everything it needs, and it returns the
 outcome of every host. Threads are used because every host is a connection that mostly waits.
 """
 
@@ -67,6 +67,8 @@ class Engine:
         self._lock = threading.Lock()
         self._budget_spent = False
         self._carriers = carriers_of(self.settings)
+        self._options = self._make_options()
+        self._context = self._make_context()
 
     def play(self) -> RunResult:
         """Play every play; a host that did not end well takes no part in later plays."""
@@ -108,7 +110,7 @@ class Engine:
             self.bus.publish(kind, host.name, **data)
 
         carries = host.name in self._carriers
-        outcome = HostRun(host.name, compiler, link, publish, self._context(), carries_others=carries).run()
+        outcome = HostRun(host.name, compiler, link, publish, self._context, carries_others=carries).run()
         self._compiled[host.name] = compiler
         self._end(outcome)
 
@@ -120,13 +122,13 @@ class Engine:
             host.name,
             host.variables,
             self.run,
-            self._options(),
+            self._options,
             first_segment=before.next_segment if before is not None else 1,
             last_play=number == len(self.playbook.plays) - 1,
             state=before.state if before is not None else None,
         )
 
-    def _options(self) -> RunOptions:
+    def _make_options(self) -> RunOptions:
         request = self.request
         return RunOptions(
             check=request.check,
@@ -139,7 +141,7 @@ class Engine:
             search=(self.inventory.inventory_dir,) if self.inventory.inventory_dir else (),
         )
 
-    def _context(self) -> RunContext:
+    def _make_context(self) -> RunContext:
         return RunContext(
             run=self.run,
             check=self.request.check,

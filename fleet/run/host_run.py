@@ -1,6 +1,6 @@
 """One host's part of a run: hello, facts, then segment after segment until nothing is left.
 
-Four hops from the command line to a change on a host: ``engine.run_playbook`` -> ``HostRun.run`` ->
+Four hops from the command line to a change on a host: ``Engine.play`` -> ``HostRun.run`` ->
 ``SegmentPlayer.apply`` -> the agent's worker.
 """
 
@@ -202,8 +202,8 @@ class HostRun:
         self._announce(segment)
         if segment.plan["steps"] and not self._context.check:
             number = segment.plan["segment"]
-            plan_hash = protocol.plan_hash(segment.plan)
-            self._unsaved.append(SegmentInputs(number, facts, answers, now_unix, ssh_client, plan_hash))
+            inputs = SegmentInputs(number, facts, answers, now_unix, ssh_client, segment.plan_hash)
+            self._unsaved.append(inputs)
         return segment
 
     def _recompile(self, inputs: SegmentInputs) -> CompiledSegment:
@@ -211,7 +211,7 @@ class HostRun:
         segment = self._compiler.segment(
             inputs.facts, inputs.answers, now_unix=inputs.now_unix, ssh_client=inputs.ssh_client
         )
-        if protocol.plan_hash(segment.plan) != inputs.plan_hash:
+        if segment.plan_hash != inputs.plan_hash:
             raise HostFailed(
                 "the plan is not the one that was interrupted: inventory, playbook or fleet changed since",
                 host=self._host,
@@ -227,7 +227,7 @@ class HostRun:
             "host_plan",
             segment=segment.plan["segment"],
             steps=steps,
-            hash=protocol.plan_hash(segment.plan),
+            hash=segment.plan_hash,
         )
 
     def _answers(self, queries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from fleet.run.host_run import SegmentInputs
-
-APPLYING = "applying"
+from fleet.store import APPLYING
 
 
 class PlanStore(Protocol):

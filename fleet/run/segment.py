@@ -6,7 +6,7 @@ last sequence number it has seen, so no record is lost or doubled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,7 +31,11 @@ class SegmentOutcome:
     status: str
     results: dict[str, Record] = field(default_factory=dict)
     reason: str | None = None
-    changed: int = 0
+
+    @property
+    def changed(self) -> int:
+        """How many steps changed something."""
+        return sum(record["status"] == protocol.CHANGED for record in self.results.values())
 
 
 @dataclass(frozen=True)
@@ -98,17 +102,14 @@ class SegmentPlayer:
         outcome = SegmentOutcome(protocol.SEGMENT_FAILED)
         self._start(work)
         while True:
-            end = self._follow_to_end(work, outcome)
-            if end["status"] != protocol.SEGMENT_REBOOT:
+            end: Record | None = self._follow_to_end(work, outcome)
+            if end is not None and end["status"] == protocol.SEGMENT_REBOOT:
+                end = self._await_down(work, outcome)
+            if end is not None:
                 outcome.status, outcome.reason = end["status"], end.get("reason")
                 return outcome
-            refused = self._await_down(work, outcome)
-            if refused is None:
-                self._await_up()
-                self._start(work)
-            else:
-                outcome.status, outcome.reason = refused["status"], refused.get("reason")
-                return outcome
+            self._await_up()
+            self._start(work)
 
     def _start(self, work: Work) -> None:
         params = {
@@ -195,45 +196,23 @@ class SegmentPlayer:
         kind = record["kind"]
         if record.get("segment", work.plan["segment"]) != work.plan["segment"]:
             return None
-        handler = _HANDLERS.get(kind)
-        if handler is not None:
-            handler(self._publish, record)
+        if kind in _EVENTS:
+            event, fields = _EVENTS[kind]
+            self._publish(event, **{name: record.get(name) for name in fields})
         if kind == "result":
             outcome.results[record["step"]] = record
-            outcome.changed += record["status"] == protocol.CHANGED
         if kind == "reboot":
             self._reboot = record
         return record if kind == "end" else None
 
 
-def _intent(publish: Publish, record: Record) -> None:
-    publish("step_started", **_pick(record, "step", "task", "index", "total"))
-
-
-def _result(publish: Publish, record: Record) -> None:
-    publish(
-        "step_result", **_pick(record, "step", "task", "status", "diff", "reason", "exit_code", "duration_s")
-    )
-
-
-def _output(publish: Publish, record: Record) -> None:
-    publish("step_output", **_pick(record, "step", "text"))
-
-
-def _progress(publish: Publish, record: Record) -> None:
-    publish("step_progress", **_pick(record, "step", "text"))
-
-
-_HANDLERS: Mapping[str, Callable[[Publish, Record], None]] = {
-    "intent": _intent,
-    "result": _result,
-    "output": _output,
-    "progress": _progress,
+# What each kind of journal record is published as, and which of its fields go along.
+_EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "intent": ("step_started", ("step", "task", "index", "total")),
+    "result": ("step_result", ("step", "task", "status", "diff", "reason", "exit_code", "duration_s")),
+    "output": ("step_output", ("step", "text")),
+    "progress": ("step_progress", ("step", "text")),
 }
-
-
-def _pick(record: Record, *names: str) -> dict[str, Any]:
-    return {name: record.get(name) for name in names}
 
 
 def finished_segment(records: Sequence[Record]) -> SegmentOutcome | None:
@@ -241,8 +220,7 @@ def finished_segment(records: Sequence[Record]) -> SegmentOutcome | None:
     if not records or records[-1]["kind"] != "end" or records[-1]["status"] != protocol.SEGMENT_DONE:
         return None
     results = {record["step"]: record for record in records if record["kind"] == "result"}
-    changed = sum(record["status"] == protocol.CHANGED for record in results.values())
-    return SegmentOutcome(protocol.SEGMENT_DONE, results, None, changed)
+    return SegmentOutcome(protocol.SEGMENT_DONE, results)
 
 
 def interrupted(host: str) -> Interrupted:

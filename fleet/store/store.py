@@ -32,7 +32,7 @@ SPOOLS_MOST = 50
 class Rows:
     """Events, hosts' ends and reports that came one after the other, written together.
 
-    Each is (kind, values), kind being ``event``, ``end`` or ``report``; rows may be added until it is
+    Each is (kind, values), kind being EVENT, END or REPORT of :mod:`fleet.store.spool`; rows may be added until it is
     begun. It can be run again (the writer does, when a transaction failed) with the same rows, or in parts.
     """
 
@@ -60,9 +60,9 @@ class Rows:
     def __call__(self, connection: Connection) -> None:
         self.close()
         sql = _sql()
-        sql.insert_events(connection, self._of("event"))
-        sql.note_ends(connection, self._of("end"))
-        sql.put_reports(connection, self._of("report"))
+        sql.insert_events(connection, self._of(spool.EVENT))
+        sql.note_ends(connection, self._of(spool.END))
+        sql.put_reports(connection, self._of(spool.REPORT))
 
     def _of(self, kind: str) -> list[dict[str, Any]]:
         return [values for one, values in self._rows if one == kind]
@@ -95,10 +95,6 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def open(self) -> None:
-        """Start importing and opening in the background; without it, the first call does."""
-        self._writer.start()
 
     def close(self) -> None:
         """Commit what is queued, or leave it to the next one that opens the database. Safe to call twice."""
@@ -178,7 +174,7 @@ class Store:
             "data": self._json(dict(event.data)),
         }
         if event.kind == "host_ended":
-            self._join(("event", values), ("end", self._end_of(event)))
+            self._join((spool.EVENT, values), (spool.END, self._end_of(event)))
         elif event.kind == "run_ended":
             end = self._run_end_of(event)
             self._spool_rows((spool.EVENT, values), (spool.RUN_END, {"run": event.run, **end}))
@@ -189,7 +185,7 @@ class Store:
                 )
             )
         else:
-            self._join(("event", values))
+            self._join((spool.EVENT, values))
 
     def _join(self, *rows: tuple[str, dict[str, Any]]) -> None:
         """Queue rows, with those that wait already if possible."""
@@ -255,7 +251,7 @@ class Store:
     def put_report(self, run: str, host: str, document: Mapping[str, Any]) -> None:
         """Keep a host's report; a later one of the same run replaces it."""
         values = {"run": run, "host": host, "at": utc_now(), "document": self._json(dict(document))}
-        self._join(("report", values))
+        self._join((spool.REPORT, values))
 
     # ---- what is asked of it ----
 
