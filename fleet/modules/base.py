@@ -100,6 +100,7 @@ class Context:
     ``prefix`` starts every step id (``7.copy``). ``read_file`` and ``render_template`` give files next to the
     playbook. ``now_unix`` is the controller's clock when the facts arrived; ``ssh_client`` the address from
     which the host sees the connection come. ``rerun`` is the command that repeats this run for this host.
+    ``held_back``: names of the tasks before this one that wait for leave on this host.
     """
 
     prefix: str
@@ -110,6 +111,7 @@ class Context:
     now_unix: float | None = None
     ssh_client: str | None = None
     rerun: str = "fleet run INVENTORY PLAYBOOK --limit HOST"
+    held_back: tuple[str, ...] = ()
     read_file: Callable[[str], bytes] = _no_file
     render_template: Callable[[str], str | Secret] = _no_template
 

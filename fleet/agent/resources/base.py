@@ -45,6 +45,10 @@ class StepCancelled(StepFailed):
     """The run was cancelled while this step's command ran."""
 
 
+class StepPending(StepFailed):
+    """Nothing is broken, but going on needs somebody's leave; ``remedy`` is the command that gives it."""
+
+
 class RebootRequested(Exception):
     """Raised by ``reboot``'s apply: the worker journals it, then takes the host down."""
 
