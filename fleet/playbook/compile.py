@@ -193,14 +193,22 @@ class HostCompiler:
             if not any(ids for _, ids in parts):
                 known[name] = registered.of_task([(item, []) for item, _ in parts], looped)
                 del self._waiting[name]
-        self.state = replace(self.state, registered=known, set_facts=set_facts)
+        self.state = replace(self.state, registered=known, set_facts=set_facts, held_back=made.held_back)
         self._next = end
         self._segment += 1
         self._draft = None
         self.done = last
 
     def _surroundings(self, facts: Facts, now_unix: float | None, ssh_client: str | None) -> Surroundings:
-        return Surroundings(self._host, self._play.directory, self._options, facts, now_unix, ssh_client)
+        return Surroundings(
+            self._host,
+            self._play.directory,
+            self._options,
+            facts,
+            now_unix,
+            ssh_client,
+            self.state.held_back,
+        )
 
 
 class _Making:
@@ -214,6 +222,7 @@ class _Making:
         self.steps: list[Step] = []
         self.results: list[ControllerResult] = []
         self.secrets: dict[str, Secret] = {}
+        self.held_back = around.held_back
         self.stopped = False
         self.cut_at: int | None = None
 
@@ -222,13 +231,14 @@ class _Making:
         if unit.skipped is not None:
             self.results.append(unit.skipped)
         else:
-            said = self._around.make(unit, self._answers)
+            said = replace(self._around, held_back=self.held_back).make(unit, self._answers)
             if unit.task.ignore_errors:
                 said = [replace(each, stops=False) if each.kind == "failed" else each for each in said]
             if any(each.stops for each in said):
                 self._stop(unit, said)
                 return False
             self.results += said
+            self.held_back += tuple(each.task for each in said if each.kind == "pending")
             self._take(unit)
         if unit.task.register is not None:
             if not self.units or self.units[-1].task is not unit.task:
@@ -252,6 +262,10 @@ class _Making:
             }
             self.results = [each for each in self.results if each.id not in dropped]
             self.units = before
+            self.held_back = (
+                *self._around.held_back,
+                *(each.task for each in self.results if each.kind == "pending"),
+            )
             self.cut_at = unit.index
         else:
             self.steps, self.secrets = [], {}

@@ -31,11 +31,13 @@ REBOOT_REQUIRED = "reboot_required"
 
 @dataclass(frozen=True)
 class State:
-    """What earlier segments left: registered results, variables set, results a check pass cannot know."""
+    """What earlier segments left: registered results, variables set, results a check pass cannot know, and
+    the tasks that wait for leave (``held_back``)."""
 
     registered: Mapping[str, Any] = field(default_factory=dict)
     set_facts: Mapping[str, Any] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
+    held_back: tuple[str, ...] = ()
 
 
 class Draft:

@@ -120,6 +120,7 @@ class Surroundings:
     facts: Facts
     now_unix: float | None = None
     ssh_client: str | None = None
+    held_back: tuple[str, ...] = ()
 
     def context(self, unit: Unit) -> Context:
         """What the unit's module may know."""
@@ -132,6 +133,7 @@ class Surroundings:
             now_unix=self.now_unix,
             ssh_client=self.ssh_client,
             rerun=self.options.command.replace("{host}", self.host),
+            held_back=self.held_back,
             read_file=lambda name: self._found("files", name).read_bytes(),
             render_template=lambda name: self._template(name, unit),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,14 +13,38 @@ _GOOD = frozenset({"ok", "changed"})
 
 
 def facts_summary(host: HostView) -> list[str]:
-    """Short phrases, most telling first: ``simulated``, ``docker 26.1.5``, ``image ok``."""
+    """Short phrases, most telling first: ``simulated``, ``8× H100 80GB HBM3``, ``driver 580.159.04 open``,
+    ``docker 26.1.5``, ``image ok``, ``check ok``."""
     words = ["simulated"] if host.simulated else []
-    engine = (host.facts or {}).get("engine")
+    facts = host.facts or {}
+    words += _gpus(facts.get("gpus"))
+    words += _driver(facts.get("driver"))
+    engine = facts.get("engine")
     if isinstance(engine, Mapping) and engine.get("present") and engine.get("version"):
         words.append(f"docker {printable(str(engine['version']))}")
-    if state := _module_state(host, "image"):
-        words.append(f"image {state}")
+    for module, name in (("image", "image"), ("container_check", "container check")):
+        if state := _module_state(host, module):
+            words.append(f"{name} {state}")
     return words
+
+
+def _gpus(gpus: Any) -> list[str]:
+    """``8× H100 80GB HBM3``, one phrase per model; ``2 GPUs`` where the driver does not name them yet."""
+    if not isinstance(gpus, list):
+        return []
+    named = Counter(printable(str(gpu.get("name"))) for gpu in gpus if gpu.get("name"))
+    words = [f"{count}× {name.removeprefix('NVIDIA ')}" for name, count in named.items()]
+    unnamed = len(gpus) - named.total()
+    return [*words, plural(unnamed, "GPU")] if unnamed else words
+
+
+def _driver(driver: Any) -> list[str]:
+    """``driver 580.159.04 open``: the one that is loaded."""
+    loaded = driver.get("loaded") if isinstance(driver, Mapping) else None
+    if not isinstance(loaded, Mapping):
+        return []
+    said = " ".join(str(loaded[key]) for key in ("version", "flavour") if loaded.get(key))
+    return [f"driver {printable(said)}"]
 
 
 def _module_state(host: HostView, module: str) -> str | None:
