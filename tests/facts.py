@@ -1,4 +1,8 @@
-"""The facts of one healthy host, ``tests/audit/healthy.json``, for every test that needs a facts document."""
+"""The facts of two healthy hosts, for every test that needs a facts document.
+
+``tests/audit/healthy.json`` is a host without GPUs; ``tests/audit/healthy_gpu.json`` the same with eight
+H100 SXM behind four NVSwitches and a driver, a fabric manager and a container toolkit that agree.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_HEALTHY: dict[str, Any] = json.loads((Path(__file__).parent / "audit" / "healthy.json").read_text())
+_AUDIT = Path(__file__).parent / "audit"
+_HEALTHY: dict[str, Any] = json.loads((_AUDIT / "healthy.json").read_text())
+_HEALTHY_GPU: dict[str, Any] = json.loads((_AUDIT / "healthy_gpu.json").read_text())
 
 
 def healthy_facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A copy of the document, with values set by dotted path: ``{"engine.present": False}``."""
-    facts = copy.deepcopy(_HEALTHY)
-    for path, value in (changes or {}).items():
+    """A copy of the host without GPUs, with values set by dotted path: ``{"engine.present": False}``."""
+    return _changed(_HEALTHY, changes or {})
+
+
+def healthy_gpu_facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A copy of the host with GPUs; a number in a path is a place: ``{"gpus.0.driver": "nouveau"}``."""
+    return _changed(_HEALTHY_GPU, changes or {})
+
+
+def _changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    facts: dict[str, Any] = copy.deepcopy(dict(document))
+    for path, value in changes.items():
         *parents, last = path.split(".")
-        place = facts
+        place: Any = facts
         for name in parents:
-            place = place.setdefault(name, {})
-        place[last] = value
+            place = place[int(name)] if isinstance(place, list) else place.setdefault(name, {})
+        place[int(last) if isinstance(place, list) else last] = value
     return facts
