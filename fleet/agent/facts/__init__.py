@@ -1,8 +1,9 @@
 """What is true of this host: the facts document (schemas/facts.schema.json), group by group.
 
 One module per group, each with ``KEYS`` (the parts of the document it fills) and ``collect(host)``; most of
-a module is pure parse functions. Everything is read from files and sockets, no process is started (but
-``rpm`` where dnf rules), so that all groups together cost a few milliseconds.
+a module is pure parse functions. Everything is read from files and sockets, so that all groups together cost
+a few milliseconds. A process is started only for what no file tells: ``rpm`` where dnf rules, ``modinfo`` for
+a kernel module that is not a plain file, ``mokutil`` on a machine that hides its list of keys.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ GROUPS = (
     "clock",
     "memory",
     "packages",
+    "gpus",
+    "driver",
+    "container_toolkit",
     "engine",
     "disks",
     "network",
@@ -48,6 +52,9 @@ KEYS_OF = {
     "clock": ("clock", "uptime_s"),
     "memory": ("memory_bytes", "cpus"),
     "packages": ("packages", "reboot_required"),
+    "gpus": ("gpus", "nvswitches"),
+    "driver": ("driver", "secure_boot"),
+    "container_toolkit": ("container_toolkit",),
     "engine": ("engine",),
     "disks": ("disks", "paths"),
     "network": ("network",),
@@ -91,7 +98,9 @@ def collect(host: Host, groups: Optional[Iterable[str]] = None) -> Json:
 
 
 def _join(host: Host, document: Json) -> None:
-    """Where the running engine stores images is known to it alone; the disk group only guessed."""
+    """What one group can say better once another was read."""
+    _join_rpm(document)
+    # Where the running engine stores images is known to it alone; the disk group only guessed.
     engine, paths = document.get("engine"), document.get("paths")
     if not engine or not paths or not engine.get("root_dir"):
         return
@@ -100,6 +109,21 @@ def _join(host: Host, document: Json) -> None:
     where = engine["image_store_dir"] or engine["root_dir"]
     if paths["engine_root"]["path"] != where:
         paths["engine_root"] = disks.describe(host, where)
+
+
+def _join_rpm(document: Json) -> None:
+    """Versions by package, where dnf rules: rpm was asked once, by the packages group."""
+    packages = document.get("packages")
+    if not packages or packages["manager"] != "dnf":
+        return
+    if document.get("container_toolkit"):
+        from fleet.agent.facts import container_toolkit
+
+        document["container_toolkit"].update(container_toolkit.from_packages(packages["installed"]))
+    if document.get("driver"):
+        from fleet.agent.facts import driver
+
+        document["driver"]["fabric_manager"]["version"] = driver.fabric_manager_version(packages["installed"])
 
 
 def reason_of(error: BaseException) -> str:

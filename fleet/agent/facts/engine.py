@@ -12,7 +12,7 @@ from fleet.agent.engine import Engine, EngineError, EngineUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import List, Optional
+    from typing import List, Optional, Tuple
 
     from fleet.agent.host import Host
     from fleet.agent.protocol import Json
@@ -33,10 +33,12 @@ _FROM_ENGINE = (
     "image_store_dir",
     "storage_driver",
     "cgroup_version",
+    "cgroup_driver",
     "default_runtime",
     "runtimes",
     "cdi",
     "containers",
+    "gpu_containers",
     "networks",
     "images",
 )
@@ -110,6 +112,7 @@ def from_answers(version: Json, info: Json) -> Json:
         "image_store_dir": CONTAINERD_ROOT if containerd else info.get("DockerRootDir"),
         "storage_driver": info.get("Driver"),
         "cgroup_version": info.get("CgroupVersion") or "1",
+        "cgroup_driver": info.get("CgroupDriver"),
         "default_runtime": info.get("DefaultRuntime"),
         "runtimes": sorted(info.get("Runtimes") or {}),
         # Engines before 25 have no CDI at all; later ones name their directories only while it is on.
@@ -131,6 +134,18 @@ def container(listed: Json, inspected: Optional[Json]) -> Json:
         "pid": state.get("Pid") or None,
         "started_at": started if started and not started.startswith("0001-") else None,
     }
+
+
+def has_gpus(inspected: Json) -> bool:
+    """Whether a container was given GPUs: by a device request, or by NVIDIA's runtime and its variable."""
+    settings = inspected.get("HostConfig") or {}
+    if settings.get("DeviceRequests"):
+        return True
+    if "nvidia" not in str(settings.get("Runtime") or ""):
+        return False
+    variables = (inspected.get("Config") or {}).get("Env") or []
+    chosen = [text.partition("=")[2] for text in variables if text.startswith("NVIDIA_VISIBLE_DEVICES=")]
+    return bool(chosen) and chosen[-1] not in ("", "void", "none")
 
 
 def image(listed: Json) -> Json:
@@ -182,7 +197,7 @@ def collect(host: Host) -> Json:
     try:
         version = engine.short_version()
         part.update(from_answers(version, engine.info()))
-        part["containers"] = _containers(engine)
+        part["containers"], part["gpu_containers"] = _containers(engine)
         part["images"] = [image(item) for item in engine.images()]
         part["networks"] = [network(item) for item in engine.networks()]
         part["responding"] = True
@@ -200,9 +215,14 @@ def collect(host: Host) -> Json:
     return {"engine": part}
 
 
-def _containers(engine: Engine) -> List[Json]:
+def _containers(engine: Engine) -> Tuple[List[Json], List[Json]]:
+    """(every container, {"id", "name"} of the running ones with GPUs)."""
     found: List[Json] = []
+    with_gpus: List[Json] = []
     for listed in engine.containers():
         running = listed.get("State") == "running" and len(found) < INSPECTED
-        found.append(container(listed, engine.container(str(listed["Id"])) if running else None))
-    return found
+        inspected = engine.container(str(listed["Id"])) if running else None
+        found.append(container(listed, inspected))
+        if inspected is not None and has_gpus(inspected):
+            with_gpus.append({"id": found[-1]["id"], "name": found[-1]["name"]})
+    return found, with_gpus

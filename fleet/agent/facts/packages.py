@@ -24,11 +24,14 @@ KEYS = ("packages", "reboot_required")
 WATCHED_NAMES = frozenset(
     "docker.io docker-ce docker-ce-cli docker-cli docker-compose-plugin containerd containerd.io runc podman"
     " podman-docker moby-engine python3 python3-minimal needrestart unattended-upgrades dkms mokutil"
-    " cuda-drivers cuda-keyring datacenter-gpu-manager linux-generic".split()
+    " cuda-drivers cuda-keyring datacenter-gpu-manager libcuda1 libnvsdm linux-generic".split()
 )
 WATCHED_PREFIXES = (
     "nvidia-",
     "libnvidia-",
+    "firmware-nvidia-",
+    "xserver-xorg-video-nvidia",
+    "linux-image-",
     "linux-headers-",
     "linux-modules-nvidia-",
     "cuda-drivers-",
@@ -71,6 +74,11 @@ class PackageState:
     def interrupted(self) -> bool:
         """Between unpacked and configured, or marked as needing reinstallation."""
         return self.status in _INTERRUPTED or self.flag != "ok"
+
+    @property
+    def described(self) -> str:
+        """The status, and whether dpkg wants the package installed again, in the words of ``dpkg -l``."""
+        return self.status if self.flag == "ok" else self.status + ", reinst-required"
 
     @property
     def held(self) -> bool:
@@ -294,14 +302,15 @@ def collect(host: Host) -> Json:
     import time
 
     manager = manager_of(host)
-    document: Json = {"manager": manager, "interrupted": [], "held": [], "lock_holder": None}
+    document: Json = {"manager": manager, "interrupted": [], "states": {}, "held": [], "lock_holder": None}
     document.update({"sources_errors": [], "lists_age_s": None, "installed": {}})
     if manager == "apt":
         from fleet.agent.package_manager import apt_sources
 
         status = host.dpkg
         unusual = status.unusual()
-        document["interrupted"] = sorted({state.name for state in unusual if state.interrupted})
+        states = {state.name: state.described for state in unusual if state.interrupted}
+        document["interrupted"], document["states"] = sorted(states), states
         document["held"] = sorted({state.name for state in unusual if state.held})
         document["lock_holder"] = lock_holder(host)
         document["sources_errors"] = apt_sources.problems(apt_sources.read_all(host))
