@@ -81,8 +81,8 @@ def read(host: Host) -> Tuple[List[Json], List[str]]:
     for module in links.names_in(host, TREE):
         for version in links.names_in(host, "%s/%s" % (TREE, module)):
             place = "%s/%s/%s" % (TREE, module, version)
-            if version.startswith("kernel-") or not os.path.isdir(host.path(place)):
-                continue
+            if version == "original_module" or os.path.islink(host.path(place)):
+                continue  # kept for uninstalling; what is installed for which kernel
             whole = links.exists(host, place + "/source/dkms.conf")
             if not whole:
                 errors.append(

@@ -101,8 +101,11 @@ def _base(host: Host) -> str:
         text = _read(host, "1", "cgroup").decode("utf-8", "replace")
     except OSError:
         return ""
-    paths = [line.split(":", 2)[2] for line in text.splitlines() if line.startswith("0::")]
-    return paths[0][: -len("/init.scope")] if paths and paths[0].endswith("/init.scope") else ""
+    for line in text.splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers in ("", "name=systemd") and path.endswith("/init.scope"):
+            return path[: -len("/init.scope")]
+    return ""
 
 
 def _devices_of(host: Host, pid: str) -> Set[str]:

@@ -88,10 +88,10 @@ def _nvidia_functions(host: Host) -> List[str]:
 def bound_driver(host: Host, address: str) -> Optional[str]:
     """The name of the kernel driver that has a PCI function; None when none has."""
     try:
-        # NovaCore, nova_core in modprobe.d, calls its PCI driver by either name.
         name = os.path.basename(os.readlink(host.path(DEVICES + "/" + address + "/driver")))
     except OSError:
         return None
+    # The module nova_core registers its PCI driver under another spelling.
     return "nova_core" if name.lower().replace("-", "_") in ("novacore", "nova_core") else name
 
 
