@@ -25,13 +25,17 @@ def collect(host: Any) -> dict[str, Any]:
 
 def test_an_engine_that_answers(engine: FakeEngine, host: Any) -> None:
     started = "2026-01-02T03:04:05Z"
-    engine.containers["train"] = {"State": {"Running": True, "Pid": 4711, "StartedAt": started}}
+    engine.containers["train"] = {
+        "State": {"Running": True, "Pid": 4711, "StartedAt": started},
+        "HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]},
+    }
     engine.containers["old"] = {"State": {"Running": False, "Pid": 0, "StartedAt": "0001-01-01T00:00:00Z"}}
     engine.images["i"] = {"Id": "i", "RepoTags": ["t:1"], "RepoDigests": ["t@sha256:ab"], "Size": 7}
     part = collect(host)
     assert part["responding"]
     assert (part["version"], part["api_version"], part["cdi"]) == ("20.10.24", "1.41", False)
     train, old = part["containers"]
+    assert part["gpu_containers"] == [{"id": train["id"], "name": "train"}]
     assert (train["name"], train["state"], train["pid"], train["started_at"]) == (
         "train",
         "running",

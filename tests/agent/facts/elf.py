@@ -7,7 +7,9 @@ import struct
 COMMON_NAME = b"\x06\x03\x55\x04\x03"
 
 
-def module(fields: dict[str, str], *, gap: int = 0, name: bytes = b".modinfo", signer: str | None = None) -> bytes:
+def module(
+    fields: dict[str, str], *, gap: int = 0, name: bytes = b".modinfo", signer: str | None = None
+) -> bytes:
     """An ELF file with ``fields`` in its .modinfo; ``gap`` zero bytes, as of code, before that section."""
     info = b"".join(f"{key}={value}\0".encode() for key, value in fields.items())
     names = b"\0" + name + b"\0.shstrtab\0"
@@ -16,7 +18,9 @@ def module(fields: dict[str, str], *, gap: int = 0, name: bytes = b".modinfo", s
     table = names_at + len(names)
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
     header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, 3, 2)
-    sections = section(0, 0, 0) + section(1, info_at, len(info)) + section(len(name) + 2, names_at, len(names))
+    sections = (
+        section(0, 0, 0) + section(1, info_at, len(info)) + section(len(name) + 2, names_at, len(names))
+    )
     return header + bytes(gap) + info + names + sections + (signature(signer) if signer is not None else b"")
 
 

@@ -76,9 +76,7 @@ def test_a_module_file_that_nobody_can_read_says_so(host: Any, monkeypatch: Any)
     assert (file["version"], file["version_reason"]) == (None, "error")
 
 
-@pytest.mark.parametrize(
-    "name", [f"initrd.img-{RUNNING}", f"initramfs-{RUNNING}.img", f"initrd-{RUNNING}"]
-)
+@pytest.mark.parametrize("name", [f"initrd.img-{RUNNING}", f"initramfs-{RUNNING}.img", f"initrd-{RUNNING}"])
 def test_the_initramfs_under_each_distributions_name(host: Any, name: str) -> None:
     host.write(f"/boot/{name}", "")
     assert boot_kernels.initramfs(host, RUNNING)["path"] == f"/boot/{name}"

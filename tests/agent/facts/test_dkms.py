@@ -21,7 +21,7 @@ THREE = """\
 nvidia/570.211.01, 6.8.0-60-generic, x86_64: installed
 nvidia/570.211.01, 6.8.0-62-generic, x86_64: installed (WARNING! Diff between built and installed module!)
 nvidia/580.159.03: added
-nvidia-current/535.309.01, 6.1.0-28-amd64, x86_64: installed (original_module exists) (WARNING! Missing some built modules!)
+nvidia-current/535.309.01, 6.1.0-28, x86_64: installed (original_module exists) (WARNING! Missing some built modules!)
 bbswitch/0.8, 6.1.0-28-amd64, x86_64: installed
 nvidia/590.48.01, 6.8.0-62-generic, aarch64: broken
 """
@@ -53,7 +53,7 @@ def test_the_listing_of_version_three() -> None:
         (
             "nvidia-current",
             "535.309.01",
-            "6.1.0-28-amd64",
+            "6.1.0-28",
             "x86_64",
             "installed",
             f"original_module exists, {dkms.MISSING}",

@@ -14,7 +14,7 @@ from .elf import module
 from .test_facts_document import check
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (root@builder)  Tue Jan 13\n"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (root@builder)\n"
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Thu Oct  6 21:38:55 UTC 2022\n"
 COMPILER = "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14) \n"
 
@@ -40,7 +40,10 @@ COMPILER = "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14) \n"
             ("35.4.1", "open", "aarch64"),
         ),
         # Two numbers, as of old branches.
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.74  Mon Sep 13\n", ("470.74", "proprietary", "x86_64")),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.74  Mon Sep 13\n",
+            ("470.74", "proprietary", "x86_64"),
+        ),
     ],
 )
 def test_the_loaded_driver_in_every_wording(text: str, expected: tuple[str, str, str]) -> None:
@@ -211,7 +214,9 @@ def test_services_are_active_while_their_cgroup_is_there(machine: Any) -> None:
 class TestRunFile:
     def test_an_uninstaller_that_no_package_owns(self, machine: Any) -> None:
         machine.write("/usr/bin/nvidia-uninstall", "")
-        machine.write("/var/log/nvidia-installer.log", "nvidia-installer log file\ninstaller version: 550.163.01\n")
+        machine.write(
+            "/var/log/nvidia-installer.log", "nvidia-installer log file\ninstaller version: 550.163.01\n"
+        )
         part = collect(machine)["runfile"]
         assert part == {"present": True, "version": "550.163.01", "evidence": "/usr/bin/nvidia-uninstall"}
 
@@ -222,7 +227,9 @@ class TestRunFile:
 
     def test_a_library_without_an_owner_beside_the_installers_log(self, machine: Any) -> None:
         library(machine, "550.163.01")
-        machine.write("/var/lib/nvidia/log", "550.163.01\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n")
+        machine.write(
+            "/var/lib/nvidia/log", "550.163.01\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n"
+        )
         part = collect(machine)["runfile"]
         assert (part["present"], part["version"]) == (True, "550.163.01")
         assert "no package owns" in part["evidence"]

@@ -12,6 +12,7 @@ import pytest
 from fleet.agent import facts
 from fleet.agent.facts import memory
 from fleet.agent.host import Host
+from tests.facts import healthy_facts, healthy_gpu_facts
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "facts.schema.json").read_text())
 
@@ -87,6 +88,12 @@ Status: deinstall ok config-files
 Architecture: amd64
 Version: 535.1
 """
+
+
+@pytest.mark.parametrize("document", [healthy_facts(), healthy_gpu_facts()])
+def test_the_healthy_hosts_of_the_tests_hold_to_the_schema(document: dict[str, Any]) -> None:
+    check(document)
+    assert set(document) >= {key for keys in facts.KEYS_OF.values() for key in keys}
 
 
 def test_an_unknown_group_is_refused(host: Any) -> None:

@@ -48,6 +48,28 @@ from fleet.agent.facts import (
             ),
             ("rocky", "9.4", None, ["rhel", "centos", "fedora"], None),
         ),
+        (
+            (
+                'NAME="Pop!_OS"\nVERSION="22.04 LTS"\nID=pop\nID_LIKE="ubuntu debian"\nVERSION_ID="22.04"\n'
+                "VERSION_CODENAME=jammy\nUBUNTU_CODENAME=jammy\nLOGO=distributor-logo-pop-os\n"
+            ),
+            ("pop", "22.04", "jammy", ["ubuntu", "debian"], "jammy"),
+        ),
+        # An older one calls itself Ubuntu: it is what ID says, never what NAME says.
+        (
+            (
+                'NAME="Pop!_OS"\nVERSION="18.10"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="18.10"\n'
+                "VERSION_CODENAME=cosmic\nUBUNTU_CODENAME=cosmic\n"
+            ),
+            ("ubuntu", "18.10", "cosmic", ["debian"], "cosmic"),
+        ),
+        (
+            (
+                'NAME="CentOS Linux"\nVERSION="8 (Core)"\nID="centos"\nID_LIKE="rhel fedora"\nVERSION_ID="8"\n'
+                'PLATFORM_ID="platform:el8"\n'
+            ),
+            ("centos", "8", None, ["rhel", "fedora"], None),
+        ),
         ("PRETTY_NAME='Debian GNU/Linux trixie/sid'\nID=debian\n", ("debian", None, None, [], None)),
     ],
 )
@@ -320,6 +342,7 @@ def test_cdi_is_off_for_engines_that_do_not_name_directories() -> None:
     new = engine.from_answers(
         {"Version": "29.0.0", "ApiVersion": "1.52"},
         {
+            "CgroupDriver": "systemd",
             "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
             "DockerRootDir": "/var/lib/docker",
             "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]],
@@ -327,7 +350,24 @@ def test_cdi_is_off_for_engines_that_do_not_name_directories() -> None:
     )
     assert old["cdi"] is False
     assert new["cdi"] is True
+    assert (old["cgroup_driver"], new["cgroup_driver"]) == (None, "systemd")
     assert new["image_store_dir"] == "/var/lib/containerd"
+
+
+@pytest.mark.parametrize(
+    ("inspected", "expected"),
+    [
+        ({"HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]}}, True),
+        ({"HostConfig": {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]}]}}, True),
+        ({"HostConfig": {"DeviceRequests": None, "Runtime": "runc"}}, False),
+        ({"HostConfig": {"Runtime": "nvidia"}, "Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=all"]}}, True),
+        ({"HostConfig": {"Runtime": "nvidia"}, "Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=void"]}}, False),
+        ({"HostConfig": {"Runtime": "nvidia"}, "Config": {"Env": None}}, False),
+        ({}, False),
+    ],
+)
+def test_containers_that_were_given_gpus(inspected: dict[str, Any], expected: bool) -> None:
+    assert engine.has_gpus(inspected) is expected
 
 
 def test_images_are_known_by_the_digests_they_were_pulled_by() -> None:
@@ -358,3 +398,64 @@ def test_what_wants_a_reboot(host: Any) -> None:
     host.write("/run/reboot-required", "*** System restart required ***\n")
     host.write("/run/reboot-required.pkgs", "linux-base\nlibc6\nlinux-base\n")
     assert packages.reboot_required(host) == {"required": True, "packages": ["libc6", "linux-base"]}
+
+
+def _stanza(name: str, status: str, version: str) -> str:
+    return f"Package: {name}\nStatus: {status}\nArchitecture: amd64\nVersion: {version}\n"
+
+
+def test_a_half_configured_driver_beside_another_branch(host: Any) -> None:
+    long_name = "linux-modules-nvidia-580-open-6.14.0-36-generic"
+    host.write("/usr/bin/apt-get", "").chmod(0o755)
+    host.write(
+        "/var/lib/dpkg/status",
+        "\n".join(
+            [
+                _stanza("libnvidia-compute-550", "install ok installed", "550.163.01-0ubuntu1"),
+                _stanza("libnvidia-compute-580", "install ok installed", "580.159.03-0ubuntu1"),
+                _stanza(long_name, "install ok installed", "6.14.0-36.36+1"),
+                _stanza("nvidia-dkms-580-open", "install ok half-configured", "580.159.03-0ubuntu1"),
+                _stanza("nvidia-driver-580-open", "install ok unpacked", "580.159.03-0ubuntu1"),
+                _stanza("nvidia-fabricmanager-550", "hold ok installed", "550.163.01-1"),
+                _stanza("nvidia-driver-535", "deinstall ok config-files", "535.309.01-0ubuntu1"),
+                _stanza("nvidia-settings", "install reinstreq half-installed", "580.159.03-0ubuntu1"),
+                "Package: bumblebee-nvidia\nStatus: unknown ok not-installed\n",
+            ]
+        ),
+    )
+    part = packages.collect(host)["packages"]
+    assert part["states"] == {
+        "nvidia-dkms-580-open": "half-configured",
+        "nvidia-driver-580-open": "unpacked",
+        "nvidia-settings": "half-installed, reinst-required",
+    }
+    assert part["interrupted"] == sorted(part["states"])
+    assert part["held"] == ["nvidia-fabricmanager-550"]
+    assert sorted(part["installed"]) == [
+        "libnvidia-compute-550",
+        "libnvidia-compute-580",
+        long_name,
+        "nvidia-fabricmanager-550",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("libcuda1", True),
+        ("libnvidia-ml1", True),
+        ("nvidia-kernel-open-dkms", True),
+        ("nvidia-open-580", True),
+        ("firmware-nvidia-gsp", True),
+        ("linux-image-6.1.0-28-amd64", True),
+        ("linux-headers-amd64", True),
+        ("cuda-drivers", True),
+        ("cuda-drivers-580", True),
+        ("xserver-xorg-video-nvidia", True),
+        ("cuda-toolkit-12-4", False),
+        ("libc6", False),
+    ],
+)
+def test_the_packages_that_every_document_carries(name: str, expected: bool, host: Any) -> None:
+    host.write("/var/lib/dpkg/status", _stanza(name, "install ok installed", "1.0"))
+    assert (name in packages.watched(host.dpkg)) is expected

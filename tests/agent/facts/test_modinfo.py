@@ -30,7 +30,7 @@ class CountedStream(io.BytesIO):
 
 
 def no_process(*words: object, **named: object) -> None:
-    pytest.fail("started %r" % (words,))
+    pytest.fail(f"started {words}")
 
 
 def test_a_large_module_is_read_at_its_section_and_its_end_only() -> None:
@@ -88,7 +88,9 @@ def test_another_compression_is_a_matter_for_modinfo(host: Any, monkeypatch: Any
 
     def run(words: list[str], **_named: object) -> Result:
         asked.append(words)
-        text = "filename:       /x/nvidia.ko.zst\nversion:        580.159.03\nlicense:        NVIDIA\nsigner:         \n"
+        text = (
+            "filename:       /x/nvidia.ko.zst\nversion:        580.159.03\nlicense:        NVIDIA\nsigner:\n"
+        )
         return Result(0, text)
 
     monkeypatch.setattr(host, "run", run)
