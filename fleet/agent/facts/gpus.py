@@ -76,7 +76,7 @@ def _nvidia_functions(host: Host) -> List[str]:
     for address in addresses:
         try:
             # One file for all but NVIDIA's: servers have hundreds of functions.
-            with open(host.path(DEVICES + "/" + address + "/vendor"), "rb") as stream:
+            with open(host.path(DEVICES + "/" + address + "/vendor"), "rb", buffering=0) as stream:
                 vendor = stream.read(16)
         except OSError:
             continue  # unplugged meanwhile

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from fleet.agent.facts import links, read_text
+from fleet.agent.facts import links, read_text, reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -31,9 +31,16 @@ SIGNING_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
 DKMS_SETTINGS = "/etc/dkms/framework.conf"
 
 
+BIOS = "boots by BIOS"
+UNREADABLE = "EFI variables are not supported on this system"
+
+
 def read(host: Host) -> Json:
     """The ``secure_boot`` part."""
-    part = _enforcing(host)
+    try:
+        part = _enforcing(host)
+    except OSError as error:
+        part = {"enforcing": None, "enforcing_reason": reason_of(error), "detail": str(error)}
     part["signing_key"] = key = signing_key(host)
     part["signing_key_enrolled"] = None
     if key is None or part["detail"] == BIOS:
@@ -43,21 +50,21 @@ def read(host: Host) -> Json:
     if os.path.isdir(host.path(EFI)) and not links.names_in(host, VARIABLES):
         part.update({"enrolment_pending": None, "enrolment_pending_reason": "not_supported"})
     elif part.get("enrolment_pending") is None:
-        part["enrolment_pending"] = variable(host, "MokNew", _SHIM) is not None
+        path = "%s/MokNew-%s" % (VARIABLES, _SHIM)
+        part["enrolment_pending"] = os.path.exists(host.path(path))
     return part
 
 
-BIOS = "boots by BIOS"
-UNREADABLE = "EFI variables are not supported on this system"
-
-
 def _enforcing(host: Host) -> Json:
-    """{"enforcing", "detail"}, the detail in mokutil's words."""
+    """{"enforcing", "detail"}, the detail in mokutil's words. Raises OSError."""
     if not os.path.isdir(host.path(EFI)):
         return {"enforcing": False, "detail": BIOS}
     if not links.names_in(host, VARIABLES):  # a real-time kernel, or efivarfs is not mounted
         return {"enforcing": None, "enforcing_reason": "not_supported", "detail": UNREADABLE}
-    if variable(host, "SecureBoot", _FIRMWARE) != b"\x01":
+    state = variable(host, "SecureBoot", _FIRMWARE)
+    if state is None:
+        return {"enforcing": False, "detail": "This system doesn't support Secure Boot"}
+    if state != b"\x01":
         setup = variable(host, "SetupMode", _FIRMWARE) == b"\x01"
         return {
             "enforcing": False,
@@ -72,11 +79,11 @@ def _enforcing(host: Host) -> Json:
 
 
 def variable(host: Host, name: str, vendor: str) -> Optional[bytes]:
-    """The value of one of the firmware's variables; None when it is not set or may not be read."""
+    """The value of one of the firmware's variables; None when it is not set. Raises OSError."""
     try:
         with open(host.path("%s/%s-%s" % (VARIABLES, name, vendor)), "rb") as stream:
             return stream.read()[4:]
-    except OSError:
+    except FileNotFoundError:
         return None
 
 
@@ -105,13 +112,20 @@ def _enrolled(host: Host, key: str, part: Json) -> None:
     except OSError:
         part["signing_key_enrolled"] = False  # DKMS makes the key at its first build
         return
-    lists = [variable(host, "MokListRT", _SHIM), variable(host, "db", _DATABASE), _list_of_shim(host)]
+    lists = [_list(host, "MokListRT", _SHIM), _list(host, "db", _DATABASE), _list_of_shim(host)]
     if certificate and any(certificate in found for found in lists if found is not None):
         part["signing_key_enrolled"] = True
     elif lists[0] is not None or lists[2] is not None or not part["enforcing"]:
         part["signing_key_enrolled"] = False
     else:
         _ask_mokutil(host, key, part)
+
+
+def _list(host: Host, name: str, vendor: str) -> Optional[bytes]:
+    try:
+        return variable(host, name, vendor)
+    except OSError:
+        return None  # as good as hidden
 
 
 def _list_of_shim(host: Host) -> Optional[bytes]:

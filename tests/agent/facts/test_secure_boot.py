@@ -68,6 +68,22 @@ def test_firmware_whose_variables_cannot_be_read_is_unknown_not_off(host: Any) -
     assert (part["enrolment_pending"], part["enrolment_pending_reason"]) == (None, "not_supported")
 
 
+def test_firmware_without_secure_boot_refuses_nothing(host: Any) -> None:
+    variable(host, "BootOrder", b"\0\0")
+    part = secure_boot.read(host)
+    assert (part["enforcing"], part["detail"]) == (False, "This system doesn't support Secure Boot")
+
+
+def test_a_variable_that_may_not_be_read_is_unknown_not_off(host: Any, monkeypatch: Any) -> None:
+    def refused(_host: Any, _name: str, _vendor: str) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    enforcing(host)
+    monkeypatch.setattr(secure_boot, "variable", refused)
+    part = secure_boot.read(host)
+    assert (part["enforcing"], part["enforcing_reason"]) == (None, "permission")
+
+
 class TestSigningKey:
     def test_it_is_enrolled_when_the_shims_list_holds_the_certificate(self, host: Any) -> None:
         enforcing(host)
