@@ -77,7 +77,7 @@ def _not_in_catalogue(self: Rule, gpu: HostGpu, driver: WantedDriver) -> Finding
         observed=gpu.device,
         limit="known",
         source="fleet/catalogue/data/gpus.yaml",
-        remedy="pin nvidia_driver_version to one whose release notes name the GPU",
+        remedy="name nvidia_driver_version and nvidia_driver_modules for this host, by the release notes",
         severity=Severity.WARNING,
     )
 
