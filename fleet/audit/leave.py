@@ -62,7 +62,7 @@ def gpu_user_words(facts: Facts, holder: Mapping[str, Any]) -> str:
     who = f"pid {holder.get('pid')}, {user}"
     if holder.get("container_id"):
         who += f", container {_container_name(facts, str(holder['container_id']))}"
-    elif holder.get("unit"):
+    elif str(holder.get("unit") or "").endswith(".service"):  # a session says no more than its user
         who += f", {holder['unit']}"
     return f"{holder.get('command') or 'a process'} ({who}) uses {_gpus_held(holder)}"
 

@@ -224,9 +224,9 @@ class TestNextBoot:
         assert findings(next_kernel(modules=RUNNING["modules"]), PREINSTALLED) == []
 
     def test_modules_that_would_be_gone(self) -> None:
-        missing = ["nvidia_peermem", "mlx5_core", "lustre"]
+        missing = ["nvidia_peermem", "nvidia_fs", "mlx5_core", "lustre"]
         ready = {"headers": True, "modules": RUNNING["modules"], "out_of_tree_missing": missing}
-        assert only("out_of_tree", next_kernel(**ready), NVIDIA).observed == ["mlx5_core", "lustre"]
+        assert only("out_of_tree", next_kernel(**ready), NVIDIA).observed == missing[1:]
         assert only("out_of_tree", next_kernel(**ready), PREINSTALLED).observed == missing
 
     @pytest.mark.parametrize("bound", ["nouveau", "nova_core"])
@@ -269,6 +269,11 @@ class TestRunfile:
         found = {"present": True, "version": "570.124.06", "evidence": "/var/log/nvidia-installer.log"}
         remedy = only("runfile_driver", {"driver.runfile": found}, NVIDIA).remedy
         assert "sh NVIDIA-Linux-x86_64-570.124.06.run --uninstall --silent" in remedy
+
+    def test_without_either_its_installer_does(self) -> None:
+        found = {"present": True, "version": "570.124.06", "evidence": "/usr/bin/nvidia-installer"}
+        remedy = only("runfile_driver", {"driver.runfile": found}, NVIDIA).remedy
+        assert "nvidia-installer --uninstall --silent" in remedy
 
     def test_a_preinstalled_driver_may_come_from_one(self) -> None:
         found = {"present": True, "version": "580.159.03", "evidence": "/usr/bin/nvidia-uninstall"}

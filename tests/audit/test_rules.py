@@ -369,6 +369,15 @@ class TestLeave:
         facts = healthy_gpu_facts({"driver.holders": [display]})
         assert reasons_against(facts) == ["Xorg (pid 1310, uid 0) uses the driver"]
 
+    def test_a_service_names_itself_and_a_session_does_not(self) -> None:
+        facts = healthy_gpu_facts(
+            {"driver.holders": [holder(unit="ollama.service"), holder(pid=7, unit="session-3.scope")]}
+        )
+        assert reasons_against(facts) == [
+            "python (pid 40335, user anna, ollama.service) uses GPU 0, 3",
+            "python (pid 7, user anna) uses GPU 0, 3",
+        ]
+
     def test_a_process_in_a_container_names_it(self) -> None:
         ours = {"id": "0123456789abcdef", "name": "jupyter", "state": "running", "labels": {OWN_LABEL: "x"}}
         facts = healthy_gpu_facts(

@@ -63,18 +63,25 @@ def runfile(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if not has_gpus(facts) or driver is None or not driver.installed_by_fleet or not found.get("present"):
         return
     version, evidence = found.get("version"), found.get("evidence")
-    command = "nvidia-uninstall --silent"
-    if evidence != "/usr/bin/nvidia-uninstall":
-        name = f"NVIDIA-Linux-{fact(facts, 'kernel.architecture')}-{version or 'VERSION'}.run"
-        command = f"sh {name} --uninstall --silent"
     yield self.finding(
         f"a driver{f' {version}' if version else ''} of NVIDIA's runfile is installed"
         f"{f' ({evidence})' if evidence else ''}: its files would lie over those of the packages",
         observed=version or "present",
         limit="packages only",
         source="NVIDIA's driver installation guide: remove a runfile installation before packages",
-        remedy=f"when nobody uses the GPUs: {command}; or keep it: set nvidia_driver_source: preinstalled",
+        remedy=f"when nobody uses the GPUs: {_uninstall(facts)}; or keep it: set nvidia_driver_source: preinstalled",
     )
+
+
+def _uninstall(facts: Facts) -> str:
+    """The command, by what the runfile left: its uninstaller, its installer, or nothing but the file itself."""
+    evidence, version = fact(facts, "driver.runfile.evidence"), fact(facts, "driver.runfile.version")
+    if evidence == "/usr/bin/nvidia-uninstall":
+        return "nvidia-uninstall --silent"
+    if evidence == "/usr/bin/nvidia-installer":
+        return "nvidia-installer --uninstall --silent"
+    name = f"NVIDIA-Linux-{fact(facts, 'kernel.architecture')}-{version or 'VERSION'}.run"
+    return f"sh {name} --uninstall --silent"
 
 
 @rule(

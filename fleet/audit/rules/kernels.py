@@ -103,7 +103,7 @@ def out_of_tree(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     kernel, driver = next_kernel(facts), wanted_driver(wanted)
     ours = driver is not None and driver.installed_by_fleet
     names = [
-        name for name in kernel.get("out_of_tree_missing") or [] if not (ours and name.startswith("nvidia"))
+        name for name in kernel.get("out_of_tree_missing") or [] if not (ours and name == "nvidia_peermem")
     ]
     if not has_gpus(facts) or not names:
         return

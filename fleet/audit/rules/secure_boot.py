@@ -22,6 +22,10 @@ _NEW_KEY = (
     "install -d -m 0700 /var/lib/dkms && openssl req -new -x509 -newkey rsa:2048 -nodes -days 36500"
     " -subj '/CN=DKMS module signing key/' -keyout /var/lib/dkms/mok.key -outform DER -out /var/lib/dkms/mok.pub"
 )
+_MOUNT = (
+    "mount -t efivarfs efivarfs /sys/firmware/efi/efivars; where it stays unknown, and you know that Secure Boot"
+    " is off: preflight_skip: [preflight.secure_boot_key]"
+)
 _UBUNTU_KEY = "/var/lib/shim-signed/mok/MOK.der"
 
 
@@ -47,7 +51,7 @@ def key(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if state.get("enrolment_pending"):
         yield _pending(self, Severity.ERROR)
     elif enforcing is None:
-        yield _unknown(self, facts, "secure_boot.enforcing", "apt-get install mokutil && mokutil --sb-state")
+        yield _unknown(self, facts, "secure_boot.enforcing", _MOUNT)
     elif state.get("signing_key") is None:
         yield _not_enrolled(self, "there is no key to sign the driver's modules with", _make_key(facts))
     elif enrolled is None:
