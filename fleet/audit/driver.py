@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.audit.facts import Facts, fact
+from fleet.audit.gpus import flavour_fits, has_gpus, host_gpus
 from fleet.audit.rule import Wanted
 from fleet.catalogue.versions import Version, driver_version
 
@@ -33,8 +34,6 @@ _DRIVER_PACKAGES = (
 _NO_DRIVER = ("nvidia-driver-pinning", "nvidia-driver-assistant", "nvidia-driver-local-repo")
 #: Packages that a driver cannot be changed without.
 _BESIDE = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "nvidia-persistenced", "nvidia-modprobe")
-
-HANDED_ON = "vfio-pci"  # the driver of a card that belongs to a virtual machine
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,16 @@ def as_wanted(facts: Facts, driver: WantedDriver) -> bool:
         return False
     if driver.exact is not None:
         return loaded == driver.exact
-    return driver.branch in (None, loaded.major)
+    return driver.branch in (None, loaded.major) and _serves(facts, loaded, flavour)
+
+
+def _serves(facts: Facts, loaded: Version, flavour: str | None) -> bool:
+    """Whether a driver serves every GPU here, as far as the catalogue knows them: one that does may stay."""
+    known = [gpu.known for gpu in host_gpus(facts) if gpu.known is not None]
+    return all(
+        gpu.support(loaded) not in ("too_old", "dropped") and (flavour is None or flavour_fits(gpu, flavour))
+        for gpu in known
+    )
 
 
 def to_be_changed(facts: Facts, wanted: Wanted) -> WantedDriver | None:
@@ -104,16 +112,6 @@ def to_be_changed(facts: Facts, wanted: Wanted) -> WantedDriver | None:
     if driver is None or not has_gpus(facts) or not driver.installed_by_fleet or as_wanted(facts, driver):
         return None
     return driver
-
-
-def own_gpus(facts: Facts) -> list[Mapping[str, Any]]:
-    """The host's GPUs of NVIDIA, without those that are handed on to virtual machines."""
-    return [gpu for gpu in fact(facts, "gpus") or [] if gpu.get("driver") != HANDED_ON]
-
-
-def has_gpus(facts: Facts) -> bool:
-    """Whether there are GPUs of NVIDIA for this host itself, as far as is known."""
-    return bool(own_gpus(facts))
 
 
 def kernels(facts: Facts) -> list[Mapping[str, Any]]:

@@ -8,13 +8,12 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
-from fleet.audit.driver import own_gpus
-from fleet.audit.facts import Facts
+from fleet.audit.facts import Facts, fact
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.versions import Version, driver_version
 
-FLAVOURS = ("open", "proprietary")
+HANDED_ON = "vfio-pci"  # the driver of a card that belongs to a virtual machine
 #: A branch of the driver and a flavour of its kernel modules.
 Choice = tuple[int, str]
 
@@ -34,6 +33,16 @@ class HostGpu:
         return (
             f"{self.known.name if self.known else f'the GPU 10de:{self.device}'} ({self.addresses[0]}{more})"
         )
+
+
+def own_gpus(facts: Facts) -> list[Mapping[str, Any]]:
+    """The host's GPUs of NVIDIA, without those that are handed on to virtual machines."""
+    return [gpu for gpu in fact(facts, "gpus") or [] if gpu.get("driver") != HANDED_ON]
+
+
+def has_gpus(facts: Facts) -> bool:
+    """Whether there are GPUs of NVIDIA for this host itself, as far as is known."""
+    return bool(own_gpus(facts))
 
 
 def host_gpus(facts: Facts) -> list[HostGpu]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.audit.driver import as_wanted, has_gpus, loaded_version, upstream, wanted_driver
+from fleet.audit.driver import as_wanted, loaded_version, upstream, wanted_driver
 from fleet.audit.facts import Facts, fact
+from fleet.audit.gpus import has_gpus
 from fleet.audit.rule import Wanted
 
 ENGINES = {"distribution": ("docker.io", "moby-engine"), "docker": ("docker-ce",)}

@@ -257,6 +257,29 @@ class TestUsers:
         assert ids(healthy_gpu_facts({**running, **changes})) == []
 
 
+class TestWhatMayStay:
+    """The driver task leaves a driver alone that serves; gpu_users fires where it does not."""
+
+    @pytest.mark.parametrize(
+        ("device", "loaded", "flavour", "stays"),
+        [
+            (H100, "580.159.03", "open", True),
+            (H100, "535.183.06", "proprietary", True),
+            (GTX_1080_TI, "590.48.01", "proprietary", False),
+            (RTX_5090, "570.211.01", "proprietary", False),
+            (RTX_5090, "570.211.01", "open", True),
+            ("0fff", "580.159.03", "open", True),
+        ],
+    )
+    def test_where_neither_version_nor_branch_is_named(
+        self, device: str, loaded: str, flavour: str, stays: bool
+    ) -> None:
+        there = {"version": loaded, "flavour": flavour, "architecture": "x86_64"}
+        facts = host(device, driver__holders=[JOB])
+        facts["driver"]["loaded"] = there
+        assert ("preflight.gpu_users" not in ids(facts, source="nvidia", branch="auto")) is stays
+
+
 class TestClusters:
     @pytest.mark.parametrize("manager", ["slurmd", "kubelet", "gpu_operator"])
     @pytest.mark.parametrize(

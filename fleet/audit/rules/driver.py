@@ -13,7 +13,6 @@ from fleet.audit.driver import (
     WantedDriver,
     as_wanted,
     branch_of,
-    has_gpus,
     is_driver_package,
     kernels,
     loaded_version,
@@ -25,7 +24,7 @@ from fleet.audit.driver import (
 )
 from fleet.audit.facts import Facts, fact, releases
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.gpus import host_gpus
+from fleet.audit.gpus import has_gpus, host_gpus
 from fleet.audit.leave import gpu_user_words, gpu_users
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.catalogue.catalogue import load

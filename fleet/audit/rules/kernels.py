@@ -10,17 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleet.audit.driver import (
-    has_gpus,
     kernels,
     loaded_version,
     next_kernel,
-    own_gpus,
     running_kernel,
     to_be_changed,
     wanted_driver,
 )
 from fleet.audit.facts import Facts, fact, releases
 from fleet.audit.findings import Finding, Severity
+from fleet.audit.gpus import has_gpus, own_gpus
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.catalogue.catalogue import load
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.audit.driver import goes_with_driver, has_gpus, to_be_changed, wanted_driver
+from fleet.audit.driver import goes_with_driver, to_be_changed, wanted_driver
 from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
+from fleet.audit.gpus import has_gpus
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.audit.settled import toolkit_differs
 from fleet.catalogue.container_toolkit import toolkit_repository

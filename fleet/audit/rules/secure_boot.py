@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.audit.driver import has_gpus, to_be_changed
+from fleet.audit.driver import to_be_changed
 from fleet.audit.facts import Facts, fact, why_absent
 from fleet.audit.findings import Finding, Severity
+from fleet.audit.gpus import has_gpus
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 _SOURCE = (

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.audit.driver import has_gpus, loaded_version, to_be_changed
+from fleet.audit.driver import loaded_version, to_be_changed
 from fleet.audit.facts import Facts, fact, why_absent
 from fleet.audit.findings import Finding, Severity
+from fleet.audit.gpus import has_gpus
 from fleet.audit.leave import gpu_user_words, gpu_users
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
