@@ -21,15 +21,22 @@ RuleFunction = Callable[[Facts, Wanted], "Iterable[Finding]"]
 
 @dataclass(frozen=True)
 class Sample:
-    """What must make a rule fire: values by dotted path, laid over healthy facts, and ``wanted``."""
+    """What must make a rule fire: values by dotted path, laid over healthy facts, and ``wanted``.
+
+    ``gpu``: they are laid over the host that has GPUs.
+    """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     wanted: Mapping[str, Any] = field(default_factory=dict)
+    gpu: bool = False
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. ``reads`` are the paths a gate needs; ``needs_leave`` lets ``--disrupt`` overrule it."""
+    """One rule. ``reads`` are the paths a gate needs; ``needs_leave`` lets ``--disrupt`` overrule it.
+
+    ``severity`` is that of its known-bad sample, the worst it has. ``holds`` says what is right, in a sentence.
+    """
 
     id: str
     function: RuleFunction
@@ -38,6 +45,7 @@ class Rule:
     gate: bool = False
     reads: tuple[str, ...] = ()
     needs_leave: bool = False
+    holds: str = ""
 
     def evaluate(self, facts: Facts, wanted: Wanted) -> list[Finding]:
         """The findings on one host."""
@@ -93,7 +101,8 @@ def rule(
         def bound(facts: Facts, wanted: Wanted) -> Iterable[Finding]:
             return function(made, facts, wanted)
 
-        made = Rule(rule_id, bound, known_bad, severity, gate, reads, needs_leave)
+        holds = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+        made = Rule(rule_id, bound, known_bad, severity, gate, reads, needs_leave, holds)
         return made
 
     return decorate

@@ -18,6 +18,14 @@ ARGUMENTS = {
         default="distribution", choices=("distribution", "docker"), description="the engine's origin"
     ),
     "settings": Argument("mapping", default={}, description="daemon.json keys that will be set"),
+    "driver": Argument(
+        "mapping",
+        default={},
+        description="source, version, branch and modules as nvidia_driver will get them",
+    ),
+    "container_toolkit": Argument(
+        "mapping", default={}, description="version and mode as container_toolkit will get them"
+    ),
     "skip": Argument("list", default=[], description="ids of rules to leave out, such as preflight.disk"),
 }
 

@@ -8,13 +8,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from fleet.agent.facts.engine import daemon_json
 from fleet.audit.facts import why_absent
 from fleet.audit.findings import Severity
-from fleet.audit.leave import reasons_against
+from fleet.audit.leave import OWN_LABEL, reasons_against
 from fleet.audit.rule import Rule
 from fleet.audit.rules import evaluate, rules
 from fleet.core.data import data_dir
-from tests.facts import healthy_facts
+from tests.facts import healthy_facts, healthy_gpu_facts
 
 HEALTHY = healthy_facts()
 
@@ -24,19 +25,41 @@ EXPECTED = {
     "preflight.python": True,
     "preflight.clock": True,
     "preflight.disk": True,
+    "preflight.root_full": False,
+    "preflight.boot_room": False,
+    "preflight.driver_room": False,
     "preflight.package_manager": True,
     "preflight.package_sources": False,
     "preflight.packages_interrupted": False,
     "preflight.package_lock": False,
+    "preflight.foreign_hold": False,
     "preflight.foreign_engine": True,
     "preflight.snap_docker": False,
     "preflight.podman_docker": False,
     "preflight.daemon_json": False,
+    "preflight.daemon_json_types": False,
     "preflight.address_pools": False,
     "preflight.address_pools_chosen": True,
     "preflight.address_pools_full": False,
     "preflight.kubelet": True,
     "preflight.slurmd": True,
+    "preflight.gpu_operator": True,
+    "preflight.gpus": False,
+    "preflight.gpu_branch": False,
+    "preflight.gpu_flavour": False,
+    "preflight.mixed_gpus": False,
+    "preflight.runfile_driver": False,
+    "preflight.driver_versions": False,
+    "preflight.mixed_branches": False,
+    "preflight.fabric_manager": False,
+    "preflight.driver_hold": False,
+    "preflight.next_kernel": False,
+    "preflight.out_of_tree": False,
+    "preflight.nouveau": False,
+    "preflight.initramfs": False,
+    "preflight.secure_boot_key": False,
+    "preflight.gpu_users": False,
+    "preflight.gpu_containers": False,
 }
 RULES = rules("preflight")
 
@@ -45,9 +68,15 @@ def found(changes: dict[str, Any], wanted: dict[str, Any] | None = None) -> list
     return [finding.id for finding in evaluate("preflight", healthy_facts(changes), wanted or {})]
 
 
-def test_the_healthy_host_is_a_valid_facts_document() -> None:
+def sample_facts(rule: Rule) -> dict[str, Any]:
+    lay_over = healthy_gpu_facts if rule.known_bad.gpu else healthy_facts
+    return lay_over(dict(rule.known_bad.facts))
+
+
+@pytest.mark.parametrize("facts", [HEALTHY, healthy_gpu_facts()], ids=["without GPUs", "with GPUs"])
+def test_the_healthy_host_is_a_valid_facts_document(facts: dict[str, Any]) -> None:
     schema = json.loads((data_dir("schemas") / "facts.schema.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(HEALTHY)
+    jsonschema.Draft202012Validator(schema).validate(facts)
 
 
 def test_exactly_these_rules_are_there() -> None:
@@ -56,11 +85,26 @@ def test_exactly_these_rules_are_there() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_fires_on_its_known_bad_sample_and_not_on_a_healthy_host(rule: Rule) -> None:
-    fired = rule.evaluate(healthy_facts(dict(rule.known_bad.facts)), rule.known_bad.wanted)
+    fired = rule.evaluate(sample_facts(rule), rule.known_bad.wanted)
     assert [finding.id for finding in fired] == [rule.id]
     assert fired[0].severity is rule.severity
     assert all((fired[0].what, fired[0].limit_source, fired[0].remedy))
+    json.dumps(fired[0].as_json(), allow_nan=False)
     assert rule.evaluate(HEALTHY, {"now_unix": 1_800_000_010.0, "ssh_client": "172.28.0.1"}) == []
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.known_bad.gpu], ids=lambda rule: rule.id)
+def test_a_rule_of_gpu_hosts(rule: Rule) -> None:
+    """It is silent on the healthy host for the same playbook, and on a host that has no GPU."""
+    wanted = rule.known_bad.wanted
+    assert rule.evaluate(healthy_gpu_facts(), wanted) == []
+    assert rule.evaluate(sample_facts(rule) | {"gpus": [], "nvswitches": []}, wanted) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_says_what_is_right_in_a_sentence(rule: Rule) -> None:
+    assert rule.holds.rstrip("`").endswith((".", "?"))
+    assert len(rule.holds) < 200
 
 
 @pytest.mark.parametrize(
@@ -112,6 +156,61 @@ def test_a_planned_distribution_is_named_as_such() -> None:
 @pytest.mark.parametrize(("behind", "fires"), [(299.0, False), (301.0, True), (-301.0, True)])
 def test_five_minutes_of_clock(behind: float, fires: bool) -> None:
     assert ("preflight.clock" in found({}, {"now_unix": 1_800_000_000.0 + behind})) is fires
+
+
+POP = {"os.id": "pop", "os.like": ["ubuntu", "debian"], "os.version_id": "22.04", "os.base_codename": "jammy"}
+CENTOS = {
+    "os.id": "centos",
+    "os.like": ["rhel", "fedora"],
+    "os.version_id": "8",
+    "os.platform_id": "platform:el8",
+}
+
+
+def test_a_derivative_is_refused_and_not_taken_for_its_parent() -> None:
+    (finding,) = evaluate("preflight", healthy_facts({**POP, "os.name": "Pop!_OS 22.04 LTS"}), {})
+    assert finding.what == (
+        "Pop!_OS 22.04 LTS is not supported; it derives from Ubuntu jammy, and fleet does not guess from that"
+    )
+
+
+def test_one_that_calls_itself_by_its_parents_id_is_refused_by_its_version() -> None:
+    old = {"os.id": "ubuntu", "os.like": ["debian"], "os.version_id": "18.10", "os.name": "Pop!_OS 18.10"}
+    (finding,) = evaluate("preflight", healthy_facts(old), {})
+    assert finding.what == "Pop!_OS 18.10 is not supported"
+
+
+def test_a_release_before_those_that_are_planned_is_not_planned() -> None:
+    (finding,) = evaluate("preflight", healthy_facts({**CENTOS, "os.name": "CentOS Linux 8"}), {})
+    assert finding.what == "CentOS Linux 8 is not supported"
+
+
+class TestDaemonJson:
+    @pytest.mark.parametrize(
+        ("text", "place", "words"),
+        [
+            ('{\n  "icc": false,\n  "ipv6": false,}\n', "daemon.json:3:", "not valid JSON"),
+            ("<html>\n<body>404</body></html>\n", "daemon.json:1:1:", "not JSON, it starts with '<html>'"),
+            ('{"icc": false}\n{"ipv6": “false”}\n', "daemon.json:2:1:", "Extra data"),
+            ('{\n  # ours\n  "icc": false\n}\n', "daemon.json:2:3:", "comments are not allowed"),
+            ('[{"icc": false}]', "daemon.json:1:1:", "a JSON list, not an object"),
+        ],
+    )
+    def test_a_file_the_engine_would_not_start_with(self, text: str, place: str, words: str) -> None:
+        facts = healthy_facts({"engine.daemon_json": daemon_json(text)})
+        (finding,) = evaluate("preflight", facts, {})
+        assert (finding.id, finding.blocks) == ("preflight.daemon_json", True)
+        assert place in finding.what
+        assert words in finding.what
+
+    def test_texts_for_switches_are_a_warning(self) -> None:
+        text = '{"icc": "false", "log-opts": {"compress": "true"}, "features": {"cdi": "true"}, "bridge": "none"}'
+        (finding,) = evaluate("preflight", healthy_facts({"engine.daemon_json": daemon_json(text)}), {})
+        assert (finding.id, finding.observed) == ("preflight.daemon_json_types", ["icc", "features.cdi"])
+
+    @pytest.mark.parametrize("text", [None, "", '{"icc": false}'])
+    def test_an_empty_file_is_an_empty_object(self, text: str | None) -> None:
+        assert found({"engine.daemon_json": daemon_json(text)}) == []
 
 
 class TestDisk:
@@ -220,6 +319,15 @@ class TestAddressPools:
         assert found(facts, {"settings": {"default-address-pools": "y"}, "ssh_client": "::1"}) == []
 
 
+def holder(**changes: Any) -> dict[str, Any]:
+    """A process as facts list it: anna's python on GPUs 0 and 3."""
+    devices = ["/dev/nvidia0", "/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+    return {
+        "pid": 40335, "command": "python", "uid": 1000, "user": "anna", "container_id": None, "unit": None,
+        "devices": devices, "kind": "work", **changes,
+    }  # fmt: skip
+
+
 class TestLeave:
     def test_nobody_uses_a_healthy_host(self) -> None:
         assert reasons_against(HEALTHY) == []
@@ -246,3 +354,43 @@ class TestLeave:
     def test_all_other_users(self) -> None:
         busy = {"kubelet.active": True, "slurmd.active": True, "gpu_operator.active": True}
         assert len(reasons_against(healthy_facts({**busy, "desktop_sessions": [{"user": "anna"}]}))) == 4
+
+    def test_services_on_a_gpu_are_nobodys_work(self) -> None:
+        assert reasons_against(healthy_gpu_facts()) == []
+
+    def test_a_process_on_a_gpu_counts_with_its_name(self) -> None:
+        facts = healthy_gpu_facts({"driver.holders": [holder()]})
+        assert reasons_against(facts) == ["python (pid 40335, user anna) uses GPU 0, 3"]
+
+    def test_a_display_and_a_process_without_a_user_name_count(self) -> None:
+        display = holder(
+            pid=1310, command="Xorg", user=None, uid=0, kind="display", devices=["/dev/nvidiactl"]
+        )
+        facts = healthy_gpu_facts({"driver.holders": [display]})
+        assert reasons_against(facts) == ["Xorg (pid 1310, uid 0) uses the driver"]
+
+    def test_a_service_names_itself_and_a_session_does_not(self) -> None:
+        facts = healthy_gpu_facts(
+            {"driver.holders": [holder(unit="ollama.service"), holder(pid=7, unit="session-3.scope")]}
+        )
+        assert reasons_against(facts) == [
+            "python (pid 40335, user anna, ollama.service) uses GPU 0, 3",
+            "python (pid 7, user anna) uses GPU 0, 3",
+        ]
+
+    def test_a_process_in_a_container_names_it(self) -> None:
+        ours = {"id": "0123456789abcdef", "name": "jupyter", "state": "running", "labels": {OWN_LABEL: "x"}}
+        facts = healthy_gpu_facts(
+            {"driver.holders": [holder(container_id="0123456789abcdef")], "engine.containers": [ours]}
+        )
+        assert reasons_against(facts) == ["python (pid 40335, user anna, container jupyter) uses GPU 0, 3"]
+
+    def test_many_processes_are_counted(self) -> None:
+        facts = healthy_gpu_facts({"driver.holders": [holder(pid=number) for number in range(1, 9)]})
+        assert reasons_against(facts)[-1] == "3 more processes use GPUs"
+
+    def test_holders_that_nobody_could_list_count_as_use(self) -> None:
+        assert reasons_against(healthy_gpu_facts({"driver.holders": None})) == [
+            "who uses the GPUs is not known"
+        ]
+        assert reasons_against(healthy_gpu_facts({"driver": None})) == ["who uses the GPUs is not known"]

@@ -569,13 +569,22 @@ class TestProvision:
         assert segment.controller_results[-1].kind == "facts_report"
 
     def test_a_blocked_host_is_not_touched(self) -> None:
-        segment = only(self.compiler(), {**FACTS, "kubelet": {"active": True}})
+        segment = only(self.compiler(), {**FACTS, "packages": {**FACTS["packages"], "manager": "dnf"}})
         assert segment.plan["steps"] == []
         assert segment.secrets == {}
         (blocked,) = segment.controller_results
         assert (blocked.kind, blocked.stops) == ("blocked", True)
         assert blocked.finding is not None
-        assert blocked.finding.id == "preflight.kubelet"
+        assert blocked.finding.id == "preflight.package_manager"
+
+    def test_a_cluster_managers_host_is_not_touched_without_leave(self) -> None:
+        facts = {**FACTS, "kubelet": {"active": True}}
+        segment = only(self.compiler(), facts)
+        assert segment.plan["steps"] == []
+        (pending,) = segment.controller_results
+        assert (pending.kind, pending.stops) == ("pending", True)
+        assert str(pending.remedy).endswith("fleet provision lab.yaml --limit gpu01 --disrupt")
+        assert only(self.compiler(disrupt=True), facts).plan["steps"]
 
     def test_a_blocked_host_is_asked_nothing(self) -> None:
         facts = {**FACTS, "os": {"id": "arch", "version_id": "2026"}}

@@ -51,16 +51,24 @@ def daemon_json(text: Optional[str]) -> Json:
     if not text.strip():
         return {"exists": True, "parsed": {}, "error": None}
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         start = text.strip()[:40].split("\n")[0]
         message = "not valid JSON: %s" % error.msg
-        if text.lstrip()[:1] not in "{[":
+        if text[error.pos :].startswith(("//", "/*", "#")):
+            message = "not valid JSON: comments are not allowed"
+        elif text.lstrip()[:1] not in "{[":
             message = "not JSON, it starts with %r" % start
         return _broken(message, error.lineno, error.colno)
+    except ValueError as error:
+        return _broken("not valid JSON: %s" % error, 1, 1)
     if not isinstance(parsed, dict):
         return _broken("holds a JSON %s, not an object" % type(parsed).__name__, 1, 1)
     return {"exists": True, "parsed": parsed, "error": None}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError("%s is no number of JSON" % name)
 
 
 def _broken(message: str, line: int, column: int) -> Json:

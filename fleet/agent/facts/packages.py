@@ -297,6 +297,17 @@ def reboot_required(host: Host) -> Json:
     return {"required": required, "packages": names}
 
 
+def _held_by_fleet(host: Host, held: List[str]) -> Json:
+    """Those of the holds that fleet set: the others are somebody's decision."""
+    from fleet.agent.resources.package import holds_of_fleet
+
+    try:
+        ours = holds_of_fleet(host)
+    except PermissionError:
+        return {"held_by_fleet": None, "held_by_fleet_reason": "permission"}
+    return {"held_by_fleet": [name for name in held if name in ours]}
+
+
 def collect(host: Host) -> Json:
     """The ``packages`` and ``reboot_required`` parts of the facts document."""
     import time
@@ -312,6 +323,7 @@ def collect(host: Host) -> Json:
         states = {state.name: state.described for state in unusual if state.interrupted}
         document["interrupted"], document["states"] = sorted(states), states
         document["held"] = sorted({state.name for state in unusual if state.held})
+        document.update(_held_by_fleet(host, document["held"]))
         document["lock_holder"] = lock_holder(host)
         document["sources_errors"] = apt_sources.problems(apt_sources.read_all(host))
         document["lists_age_s"] = lists_age_s(host, time.time())

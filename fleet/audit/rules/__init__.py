@@ -9,7 +9,10 @@ from fleet.audit.facts import Facts
 from fleet.audit.findings import Finding
 from fleet.audit.rule import Rule, Wanted
 
-SUBJECTS = ("os", "python", "clock", "disk", "packages", "engine", "network", "kubernetes")
+SUBJECTS = (
+    "os", "python", "clock", "disk", "packages", "engine", "network", "clusters",
+    "gpu", "driver", "kernels", "secure_boot", "users",
+)  # fmt: skip
 
 
 @cache

@@ -1,11 +1,11 @@
-"""Is there room for the wanted container engine beside what is installed?"""
+"""Is the way free for the wanted container engine: no other one, and a configuration it can read?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from fleet.audit.facts import Facts, fact
-from fleet.audit.findings import Finding
+from fleet.audit.findings import Finding, Severity
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.catalogue.docker import foreign_packages
 
@@ -95,4 +95,26 @@ def daemon_json(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             limit="valid JSON",
             source="dockerd reads it when it starts",
             remedy="correct the file on the host; fleet keeps keys it does not manage, so it must read them",
+        )
+
+
+@rule(
+    "preflight.daemon_json_types",
+    severity=Severity.WARNING,
+    known_bad=Sample({"engine.daemon_json.parsed": {"ipv6": "true", "experimental": "true"}}),
+)
+def daemon_json_types(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """Switches in daemon.json are true or false, not texts: newer engines do not start with texts."""
+    parsed = fact(facts, "engine.daemon_json.parsed") or {}
+    features = parsed.get("features") if isinstance(parsed.get("features"), dict) else {}
+    wrong = [name for name, value in parsed.items() if value in ("true", "false")]
+    wrong += [f"features.{name}" for name, value in (features or {}).items() if value in ("true", "false")]
+    if wrong:
+        yield self.finding(
+            f"/etc/docker/daemon.json has texts where true or false belongs: {', '.join(wrong)}",
+            observed=wrong,
+            limit="true or false without quotes",
+            source="moby/moby issue 44905: accepted by engines before 23.0, refused since",
+            remedy="take the quotes off in the file; from engine 23 on check it with:"
+            " dockerd --validate --config-file /etc/docker/daemon.json",
         )

@@ -23,11 +23,21 @@ def supported(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if known is not None and known.status == "supported" and known.covers(version):
         return
     name = fact(facts, "os.name") or f"{os_id} {version}"
-    later = known is not None and known.status == "later"
+    later = known is not None and known.status == "later" and known.covers(version)
     yield self.finding(
-        f"{name} is planned but not supported yet" if later else f"{name} is not supported",
+        f"{name} is planned but not supported yet" if later else f"{name} is not supported{_derived(facts)}",
         observed=f"{os_id} {version}",
         limit=supported_text(),
         source="fleet/catalogue/data/operating_systems.yaml",
         remedy=f"use one of: {supported_text()}; or leave the host out with --limit '!HOST'",
     )
+
+
+def _derived(facts: Facts) -> str:
+    """Said of a derivative, which is not taken for what it derives from: its packages may be others."""
+    like = [str(one) for one in fact(facts, "os.like") or []]
+    parent = next((known for one in like if (known := operating_system(one))), None)
+    if parent is None or operating_system(str(fact(facts, "os.id"))) is not None:
+        return ""
+    base = fact(facts, "os.base_codename")
+    return f"; it derives from {parent.name}{f' {base}' if base else ''}, and fleet does not guess from that"

@@ -1,12 +1,27 @@
-"""Is the package manager fit to be used?"""
+"""Is the package manager fit to be used, and does nobody else keep packages where they are?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleet.audit.driver import goes_with_driver, to_be_changed, wanted_driver
 from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
+from fleet.audit.gpus import has_gpus
 from fleet.audit.rule import Rule, Sample, Wanted, rule
+from fleet.audit.settled import toolkit_differs
+from fleet.catalogue.container_toolkit import toolkit_repository
+
+#: The engine's packages by Debian's and by Docker's names.
+ENGINE_PACKAGES = (
+    "docker.io",
+    "docker-cli",
+    "docker-ce",
+    "docker-ce-cli",
+    "containerd",
+    "containerd.io",
+    "runc",
+)
 
 
 @rule(
@@ -79,3 +94,52 @@ def lock(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             source="the lock files of dpkg and apt",
             remedy="fleet waits for it up to 5 minutes; nothing to do",
         )
+
+
+@rule(
+    "preflight.foreign_hold",
+    known_bad=Sample(
+        {"packages.held": ["docker.io"], "packages.held_by_fleet": [], "engine.present": False},
+    ),
+)
+def foreign_hold(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """Nobody but fleet holds packages of engine, driver or toolkit. Reads ``driver``, ``container_toolkit``.
+
+    A warning where nothing of them is to be changed: then the hold is in nobody's way.
+    """
+    ours = fact(facts, "packages.held_by_fleet")
+    if ours is None:
+        return  # an agent that does not say whose holds they are; the package step refuses by itself
+    held = [str(name) for name in fact(facts, "packages.held") or [] if name not in ours]
+    in_the_way = [name for name in held if _changes(name, facts, wanted)]
+    names = in_the_way or [name for name in held if _concerns(name, facts, wanted)]
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        yield self.finding(
+            f"{', '.join(names)} {verb} on hold, and fleet did not set that hold"
+            + ("" if in_the_way else "; nothing of it is to be changed now"),
+            observed=names,
+            limit="no hold of others",
+            source="a hold is somebody's decision",
+            remedy=f"find out who holds it and why; then: apt-mark unhold {' '.join(names)}",
+            severity=None if in_the_way else Severity.WARNING,
+        )
+
+
+def _concerns(name: str, facts: Facts, wanted: Wanted) -> bool:
+    """Whether a package belongs to what the play brings to this host."""
+    driver = wanted_driver(wanted)
+    if goes_with_driver(name):
+        return has_gpus(facts) and driver is not None and driver.installed_by_fleet
+    if name in toolkit_repository().packages:
+        return has_gpus(facts) and bool(wanted.get("container_toolkit"))
+    return name in ENGINE_PACKAGES
+
+
+def _changes(name: str, facts: Facts, wanted: Wanted) -> bool:
+    """Whether, as far as facts tell, the play will have to change a package."""
+    if goes_with_driver(name):
+        return to_be_changed(facts, wanted) is not None
+    if name in toolkit_repository().packages:
+        return toolkit_differs(facts, wanted)
+    return name in ENGINE_PACKAGES and fact(facts, "engine.present") is False

@@ -300,7 +300,8 @@ def test_only_graphical_sessions_that_stay_are_listed() -> None:
         ('{\n  "live-restore": true,\n  "debug": false,}\n', 3, "not valid JSON"),
         ("<!DOCTYPE html>\n<html></html>\n", 1, "starts with '<!DOCTYPE html>'"),
         ('{\n}\n{\n "dns": []\n}\n', 3, "not valid JSON"),
-        ('{\n  // comment\n  "debug": true\n}\n', 2, "not valid JSON"),
+        ('{\n  // comment\n  "debug": true\n}\n', 2, "comments are not allowed"),
+        ('{"debug": NaN}', 1, "NaN is no number of JSON"),
         ('[{"debug": true}]', 1, "not an object"),
     ],
 )

@@ -7,8 +7,11 @@ import os
 import time
 from typing import Any
 
+import pytest
+
 from fleet.agent.facts import packages
 from fleet.agent.facts.packages import Dpkg
+from fleet.agent.resources.package import remember_holds
 
 STATUS = """\
 Package: libc6
@@ -147,3 +150,22 @@ def test_the_age_of_the_lists(host: Any) -> None:
     assert 7199 <= (packages.lists_age_s(host, now) or 0) <= 7201
     os.unlink(host.path("/var/lib/apt/lists/example.net_debian_dists_bookworm_InRelease"))
     assert packages.lists_age_s(host, now) is None
+
+
+HELD = "Package: %s\nStatus: hold ok installed\nArchitecture: amd64\nVersion: 1\n\n"
+
+
+def test_holds_of_fleet_are_told_from_those_of_others(host: Any) -> None:
+    host.write("/var/lib/dpkg/status", HELD % "docker.io" + HELD % "libcuda1")
+    remember_holds(host, add=["docker.io", "gone"])
+    part = packages.collect(host)["packages"]
+    assert (part["held"], part["held_by_fleet"]) == (["docker.io", "libcuda1"], ["docker.io"])
+
+
+def test_holds_that_may_not_be_read_are_not_nobodys(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(host: Any) -> set[str]:
+        raise PermissionError
+
+    monkeypatch.setattr("fleet.agent.resources.package.holds_of_fleet", refuse)
+    part = packages.collect(host)["packages"]
+    assert (part["held_by_fleet"], part["held_by_fleet_reason"]) == (None, "permission")

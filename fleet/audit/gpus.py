@@ -1,0 +1,109 @@
+"""The GPUs of a host as the catalogue knows them, and which drivers serve them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+from fleet.audit.facts import Facts, fact
+from fleet.catalogue.catalogue import load
+from fleet.catalogue.gpus import Gpu
+from fleet.catalogue.versions import Version, driver_version
+
+HANDED_ON = "vfio-pci"  # the driver of a card that belongs to a virtual machine
+#: A branch of the driver and a flavour of its kernel modules.
+Choice = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class HostGpu:
+    """One product in a host. ``known`` is None where the catalogue does not have it."""
+
+    addresses: tuple[str, ...]
+    device: str
+    known: Gpu | None
+
+    @property
+    def words(self) -> str:
+        """``GTX 1080 Ti (0000:1b:00.0)``, with the number of further ones."""
+        more = f" and {len(self.addresses) - 1} more" if len(self.addresses) > 1 else ""
+        return (
+            f"{self.known.name if self.known else f'the GPU 10de:{self.device}'} ({self.addresses[0]}{more})"
+        )
+
+
+def own_gpus(facts: Facts) -> list[Mapping[str, Any]]:
+    """The host's GPUs of NVIDIA, without those that are handed on to virtual machines."""
+    return [gpu for gpu in fact(facts, "gpus") or [] if gpu.get("driver") != HANDED_ON]
+
+
+def has_gpus(facts: Facts) -> bool:
+    """Whether there are GPUs of NVIDIA for this host itself, as far as is known."""
+    return bool(own_gpus(facts))
+
+
+def host_gpus(facts: Facts) -> list[HostGpu]:
+    """The products in a host that are its own to use, in order of their first PCI address."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for gpu in own_gpus(facts):
+        found.setdefault(_ids(gpu), []).append(str(gpu.get("address")))
+    if not found:
+        return []
+    known = load().gpus
+    return [HostGpu(tuple(places), ids[0], known.by_pci(*ids)) for ids, places in found.items()]
+
+
+def _ids(gpu: Mapping[str, Any]) -> tuple[str, str, str]:
+    device, vendor, subsystem = (
+        str(gpu.get(name) or "") for name in ("device_id", "subsystem_vendor_id", "subsystem_id")
+    )
+    return device, vendor, subsystem
+
+
+@cache
+def newest_of(branch: int) -> Version:
+    """A version above every one of a branch, for asking whether any of them would do."""
+    return driver_version(f"{branch}.999")
+
+
+def choices(gpu: Gpu) -> frozenset[Choice]:
+    """Every branch and flavour of the catalogue that serves a GPU."""
+    return frozenset(
+        (branch.number, flavour)
+        for branch in load().drivers.all
+        if gpu.support(newest_of(branch.number)) not in ("too_old", "dropped")
+        for flavour in branch.kernel_modules
+        if flavour_fits(gpu, flavour)
+    )
+
+
+def flavour_fits(gpu: Gpu, flavour: str) -> bool:
+    """Whether a GPU runs with kernel modules of a flavour."""
+    return gpu.open_kernel_modules in (
+        ("required", "possible") if flavour == "open" else ("possible", "impossible")
+    )
+
+
+def common(gpus: Iterable[HostGpu]) -> frozenset[Choice]:
+    """What serves all GPUs of the host that the catalogue knows."""
+    sets = [choices(gpu.known) for gpu in gpus if gpu.known is not None]
+    return frozenset.intersection(*sets) if sets else frozenset()
+
+
+def at_odds(gpus: Iterable[HostGpu]) -> list[HostGpu]:
+    """Two GPUs that no driver serves together; all known ones where only the whole set has none. Else empty."""
+    known = [gpu for gpu in gpus if gpu.known is not None]
+    if len(known) < 2 or common(known):
+        return []
+    pair = next((pair for pair in combinations(known, 2) if not common(pair)), None)
+    return list(pair) if pair else known
+
+
+def best_branch(gpus: Iterable[HostGpu], flavour: str = "auto") -> int | None:
+    """The newest long term or production branch that serves every GPU; None where there is none."""
+    lasting = {branch.number for branch in load().drivers.all if branch.type != "new_feature"}
+    fitting = [number for number, one in common(gpus) if number in lasting and flavour in ("auto", one)]
+    return max(fitting, default=None)
