@@ -1,11 +1,11 @@
-"""``python3 -S -E -m fleet.agent session|worker|probe``: the ways to start the agent."""
+"""``python3 -S -E -m fleet.agent session|worker|probe|report``: the ways to start the agent."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-_USAGE = "usage: python3 -m fleet.agent session | worker --run RUN --attempt N | probe"
+_USAGE = "usage: python3 -m fleet.agent session | worker --run RUN --attempt N | probe | report [OPTIONS]"
 
 
 def main(argv: list[str]) -> int:
@@ -21,6 +21,10 @@ def main(argv: list[str]) -> int:
         from fleet.agent import worker
 
         return worker.main(argv[1:])
+    if what == "report":
+        from fleet.agent import report
+
+        return report.main(argv[1:])
     if what == "probe":
         import importlib
 

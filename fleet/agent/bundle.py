@@ -2,14 +2,15 @@
 
 A read-only session runs from memory and writes nothing. Only when a worker must run, which outlives
 the connection, is the bundle unpacked: beside its place, compiled, synced, renamed. The three newest
-are kept, and those that open runs were started with.
+are kept, those that open runs were started with, and the one that ``current`` names: the timer's
+(:mod:`fleet.agent.resources.agent_bundle`).
 """
 
 from __future__ import annotations
 
 import os
 
-from fleet.agent.paths import make_private_folder, read_bytes, sync_folder, write_durably
+from fleet.agent.paths import make_private_folder, read_bytes, remove_durably, sync_folder, write_durably
 from fleet.agent.runs import remove_folder, run_names
 
 TYPE_CHECKING = False
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from fleet.agent.paths import Paths
 
 KEEP = 3
+CURRENT = "current"
+_DIGITS = frozenset("0123456789abcdef")
 
 
 class BadBundle(Exception):
@@ -28,6 +31,17 @@ class BadBundle(Exception):
 def running_from() -> str:
     """The folder, or the archive, that this very code was imported from."""
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def running_digest() -> Optional[str]:
+    """The SHA-256 of the bundle that this very code came in; None where it is no bundle but a checkout."""
+    place = running_from()
+    if os.path.isfile(place):  # the zip itself: a session from memory
+        from fleet.agent.digest import sha256
+
+        return sha256(read_bytes(place) or b"").hex()
+    name = os.path.basename(place)
+    return name if len(name) == 64 and _DIGITS.issuperset(name) else None
 
 
 class Bundles:
@@ -93,6 +107,32 @@ class Bundles:
         digest = raw.decode("ascii", "replace").strip() if raw is not None else ""
         return digest if digest and self.installed(digest) else None
 
+    def current(self) -> Optional[str]:
+        """What the link ``current`` names, there or not; None where there is no such link."""
+        try:
+            return os.readlink(self.folder(CURRENT))
+        except FileNotFoundError:
+            return None
+
+    def make_current(self, digest: Optional[str]) -> None:
+        """Let ``current`` name this bundle, or nothing. There is never a moment without the link."""
+        if digest is None:
+            remove_durably(self.folder(CURRENT))
+            return
+        temporary = "%s.new-%d" % (self.folder(CURRENT), os.getpid())
+        remove_durably(temporary)  # left by a worker that was killed
+        os.symlink(digest, temporary)
+        os.rename(temporary, self.folder(CURRENT))
+        sync_folder(self._paths.bundles)
+
+    def version(self, digest: str) -> Optional[str]:
+        """The version of fleet whose bundle this is; None where that cannot be read."""
+        import re
+
+        raw = read_bytes(self.folder(digest) + "/fleet/__init__.py", 65536) or b""
+        found = re.search(rb'^__version__ = "([^"]+)"', raw, re.MULTILINE)
+        return found.group(1).decode("utf-8", "replace") if found is not None else None
+
     def prune(self, in_use: str) -> list[str]:
         """Remove the oldest bundles beyond three, never one in use; the digests removed."""
         needed = {in_use, os.path.basename(running_from())}
@@ -100,8 +140,13 @@ class Bundles:
             if not os.path.exists(self._paths.closed(run)):
                 digest = self.of_run(run)
                 needed.update([digest] if digest is not None else [])
+        found = []
         with os.scandir(self._paths.bundles) as entries:
-            found = [(entry.stat().st_mtime, entry.name) for entry in entries if ".new-" not in entry.name]
+            for entry in entries:
+                if entry.is_symlink():  # ``current``
+                    needed.add(os.readlink(entry.path))
+                elif ".new-" not in entry.name:
+                    found.append((entry.stat().st_mtime, entry.name))
         gone = [name for _, name in sorted(found, reverse=True)[KEEP:] if name not in needed]
         for name in gone:
             remove_folder(self.folder(name))

@@ -28,7 +28,7 @@ Upcast = Callable[[Json], Json]
 #: schema is at its first major; an entry is added in the commit that raises a major, and stays.
 UPCASTS: Mapping[tuple[str, int], Upcast] = {}
 
-_MARK = re.compile(r"^fleet\.(?P<name>[a-z_]+)/(?P<major>[0-9]+)$")
+_MARK = re.compile(r"^fleet\.(?P<name>[a-z_-]+)/(?P<major>[0-9]+)$")
 _SUFFIX = ".schema.json"
 
 #: Where the schemas' ``$id`` places them: a name, not an address (``.invalid`` never resolves).

@@ -19,6 +19,7 @@ from fleet.modules.base import (
 
 # Word in a playbook -> file of this package. Several words may mean one module.
 _FILES = {
+    "agent": "agent",
     "apt": "apt",
     "apt_repository": "apt_repository",
     "assert": "assert_",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # A fixed table, so that a plan can name nothing else.
 KINDS = (
+    "agent_bundle",
     "apt_repository",
     "command",
     "container",
