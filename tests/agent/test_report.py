@@ -18,13 +18,23 @@ from fleet.transport.bundle import Bundle
 from tests.agent.core.harness import PYTHON
 
 BUNDLE = Bundle.of_agent()
+INSTALL = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from fleet.agent.bundle import Bundles
+from fleet.agent.paths import Paths
+Bundles(Paths(sys.argv[2], "")).install(open(sys.argv[1], "rb").read())
+"""
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
     """A host's state folder with the agent's bundle installed and current."""
+    packed = tmp_path / "packed"
+    packed.write_bytes(BUNDLE.data)
     made = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    Bundles(made).install(BUNDLE.data)
+    # By the Python that runs it afterwards, as on a host: it compiles for itself.
+    subprocess.run([PYTHON, "-S", "-E", "-c", INSTALL, str(packed), made.state], check=True)
     Bundles(made).make_current(BUNDLE.sha256)
     return made
 
