@@ -1,9 +1,10 @@
 """``python3 -S -E -m fleet.agent report``: what the host's own timer writes down, for whoever looks later.
 
-The facts, the last container check if there was one, and who wrote it (schemas/agent-report.schema.json),
-as one JSON file that is replaced whole; and, where asked, the few of its values that belong on a dashboard
-as a node_exporter textfile (:mod:`fleet.agent.textfile`). It reads, writes these two files, and ends: no
-port, no GPU handle, nothing kept between runs. docs/agent.md has the shape and the unit.
+The facts, the record of the last container check among them, and who wrote them
+(schemas/agent-report.schema.json), as one JSON file that is replaced whole; and, where asked, the few of its
+values that belong on a dashboard as a node_exporter textfile (:mod:`fleet.agent.textfile`). It reads, writes
+these two files, and ends: no port, no GPU handle, nothing kept between runs. docs/agent.md has the shape
+and the unit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "fleet.agent-report/1"
 FILE = "report.json"  # under the state folder
-CONTAINER_CHECK = "checks/container.json"  # there, too
 EXIT_FAILED = 1
 EXIT_USAGE = 64
 _USAGE = "usage: report [--output FILE] [--textfile-directory DIRECTORY]"
@@ -78,27 +78,8 @@ def collect(host: Host, textfile: Optional[str] = None) -> Json:
     }
     if document["bundle"] is None:
         document["bundle_reason"] = "not_supported"  # run from a checkout
-    document.update(container_check(host))
     document["duration_s"] = round(time.monotonic() - began, 6)
     return document
-
-
-def container_check(host: Host) -> Json:
-    """The part ``container_check``: the record of the last one as it stands, or null with the reason."""
-    import json
-
-    try:
-        raw = read_bytes(host.state_dir + "/" + CONTAINER_CHECK)
-        if raw is None:
-            return {"container_check": None, "container_check_reason": "not_collected"}
-        record = json.loads(raw.decode("utf-8"), parse_constant=_no_number)
-    except PermissionError:
-        return {"container_check": None, "container_check_reason": "permission"}
-    except (OSError, ValueError):
-        record = None
-    if not isinstance(record, dict):
-        return {"container_check": None, "container_check_reason": "error"}
-    return {"container_check": record}
 
 
 def recorded_textfile(state_dir: str) -> Optional[str]:
@@ -111,10 +92,6 @@ def recorded_textfile(state_dir: str) -> Optional[str]:
         return None
     named = found.get("textfile") if isinstance(found, dict) else None
     return named if isinstance(named, str) else None
-
-
-def _no_number(word: str) -> None:
-    raise ValueError("%s is no number" % word)
 
 
 def _options(argv: list[str]) -> Optional[dict[str, str]]:

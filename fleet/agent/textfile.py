@@ -70,10 +70,7 @@ def write(folder: str, text: str) -> None:
 
 def _agent(report: Json) -> Iterable[Metric]:
     """What the agent says of itself."""
-    from calendar import timegm
-    from time import strptime
-
-    written = timegm(strptime(report["written_at"], "%Y-%m-%dT%H:%M:%SZ"))
+    written = _unix(report["written_at"])
     about = {"version": report["fleet_version"], "bundle": report["bundle"]}
     yield "fleet_agent_info", "The agent that wrote this.", 1, about
     yield "fleet_agent_last_run_timestamp_seconds", "When the agent last ran.", written, {}
@@ -91,6 +88,8 @@ def _host(facts: Json) -> Iterable[Metric]:
     yield "fleet_nvswitches", "NVSwitches on the PCI bus.", _length(switches), {}
     if _at(facts, "driver") is not None:
         yield from _driver(facts["driver"], bool(gpus))
+    if _at(facts, "container_check") is not None:
+        yield from _container_check(facts["container_check"])
 
 
 def _driver(driver: Json, has_gpus: bool) -> Iterable[Metric]:
@@ -112,6 +111,24 @@ def _next_kernel(driver: Json) -> Optional[int]:
         if kernel.get("next"):
             return int(any(module.get("name") == "nvidia" for module in kernel.get("modules") or ()))
     return None
+
+
+def _container_check(record: Json) -> Iterable[Metric]:
+    """What the last container check found, and with which image."""
+    about = {"reference": record["reference"], "digest": record["digest"]}
+    yield "fleet_container_check_info", "The image of the last container check.", 1, about
+    text = "Whether containers of the image saw the GPUs of this host when that was last checked."
+    yield "fleet_container_check_passed", text, int(record["passed"]), {}
+    text = "When that was last checked."
+    yield "fleet_container_check_timestamp_seconds", text, _unix(record["checked_at"]), {}
+
+
+def _unix(text: str) -> int:
+    """Seconds since 1970 of a moment in UTC."""
+    from calendar import timegm
+    from time import strptime
+
+    return timegm(strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _at(value: Any, *names: str) -> Any:

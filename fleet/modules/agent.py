@@ -61,7 +61,8 @@ ARGUMENTS = {
 
 # ReadOnlyPaths instead of ProtectKernelTunables and ProtectControlGroups: for those, systemd up to 252
 # mounts a fresh /proc, without what a container's host (lxcfs) has mounted over parts of it; the facts
-# would be those of another machine. ProtectKernelModules would hide the drivers on the disk, ProtectClock
+# would be those of another machine. DevicePolicy instead of PrivateDevices, which would hide that there are
+# /dev/nvidia*, and with it who has them open. ProtectKernelModules would hide the drivers on the disk, ProtectClock
 # and the usual system call filters forbid to ask whether the clock is kept right, and where executable
 # memory is forbidden the ctypes of older Pythons cannot be imported.
 _SERVICE = """\
@@ -89,7 +90,7 @@ ReadWritePaths={writable}
 ReadOnlyPaths={state}/agent /proc/sys /sys
 CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_SYS_PTRACE
 NoNewPrivileges=yes
-PrivateDevices=yes
+DevicePolicy=closed
 PrivateTmp=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes

@@ -79,26 +79,6 @@ def test_without_an_output_it_is_printed(paths: Paths) -> None:
     assert os.listdir(paths.state) == ["agent"]
 
 
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (None, {"container_check": None, "container_check_reason": "not_collected"}),
-        ('{"key": "k", "passed": true}', {"container_check": {"key": "k", "passed": True}}),
-        ('{"key": ', {"container_check": None, "container_check_reason": "error"}),
-        ("[]", {"container_check": None, "container_check_reason": "error"}),
-        ('{"seconds": NaN}', {"container_check": None, "container_check_reason": "error"}),
-    ],
-)
-def test_the_last_container_check_is_in_it_as_it_stands(
-    paths: Paths, record: str | None, expected: dict[str, Any]
-) -> None:
-    if record is not None:
-        Path(paths.state, "checks").mkdir()
-        Path(paths.state, "checks/container.json").write_text(record)
-    found = written(paths)
-    assert {key: value for key, value in found.items() if key.startswith("container_check")} == expected
-
-
 def test_metrics_go_where_they_are_wanted_and_the_report_names_them(paths: Paths, tmp_path: Path) -> None:
     folder = tmp_path / "metrics"
     folder.mkdir()

@@ -21,6 +21,13 @@ DRIVER = {
         {"release": "6.1.0-41-amd64", "running": False, "next": True, "modules": []},
     ],
 }
+CHECK = {
+    "passed": False,
+    "reason": "fabric_not_ready: 802",
+    "reference": "registry.example:5000/pytorch-cuda:2.7",
+    "digest": "sha256:" + "a" * 64,
+    "checked_at": "2026-11-30T11:00:00Z",
+}
 GPUS = [{"address": "0000:1b:00.0"}, {"address": "0000:43:00.0"}]
 
 
@@ -77,8 +84,17 @@ def test_a_host_without_a_driver_has_no_version_and_no_mismatch() -> None:
     assert [line for line in found if "driver" in line] == ["fleet_driver_loaded 0"]
 
 
+def test_the_last_container_check_is_among_them() -> None:
+    found = [line for line in samples(report({"container_check": CHECK})) if "container" in line]
+    assert found == [
+        'fleet_container_check_info{reference="%(reference)s",digest="%(digest)s"} 1' % CHECK,
+        "fleet_container_check_passed 0",
+        "fleet_container_check_timestamp_seconds 1796036400",
+    ]
+
+
 def test_every_sample_of_simulated_hardware_says_so() -> None:
-    found = samples(report({"gpus": GPUS, "driver": DRIVER}, simulated=True))
+    found = samples(report({"gpus": GPUS, "driver": DRIVER, "container_check": CHECK}, simulated=True))
     assert found[0] == "fleet_simulated 1"
     assert len(found) > 8
     assert all('simulated="true"' in line for line in found[1:])
@@ -93,7 +109,8 @@ def test_labels_are_escaped() -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool (Debian's prometheus) here")
 @pytest.mark.parametrize("simulated", [False, True])
 def test_promtool_finds_nothing_to_improve(simulated: bool) -> None:
-    text = textfile.metrics(report({"gpus": GPUS, "driver": DRIVER}, simulated=simulated, bundle="a" * 64))
+    facts = {"gpus": GPUS, "nvswitches": [], "driver": DRIVER, "container_check": CHECK}
+    text = textfile.metrics(report(facts, simulated=simulated, bundle="a" * 64))
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -183,7 +183,7 @@ def test_what_runs_in_the_unit_can_open_no_port_and_no_gpu_and_write_nothing_els
     scene = make_scene()
     scene.play(textfile_directory=METRICS)
     folder = "/run/systemd/system/fleet-agent.service.d"
-    scene.shell(f"touch /dev/nvidia0; mkdir -p {folder}")
+    scene.shell(f"mknod /dev/nvidia0 c 195 0; mkdir -p {folder}")
     faults.execute(scene.lab, scene.host, "sh", "-c", "cat > /opt/trial.py", stdin=TRIAL)
     trial = "[Service]\nExecStart=\nExecStart=/usr/bin/python3 /opt/trial.py\n"
     faults.execute(scene.lab, scene.host, "sh", "-c", f"cat > {folder}/trial.conf", stdin=trial)
@@ -191,7 +191,7 @@ def test_what_runs_in_the_unit_can_open_no_port_and_no_gpu_and_write_nothing_els
     assert json.loads(scene.shell("cat /var/lib/fleet/trial.json")) == {
         "port": "OSError",
         "port6": "OSError",
-        "gpu": "FileNotFoundError",
+        "gpu": "PermissionError",
         "settings": "OSError",
         "kernel": "OSError",
         "bundle": "OSError",
