@@ -87,7 +87,7 @@ def test_a_host_without_a_driver_has_no_version_and_no_mismatch() -> None:
 def test_the_last_container_check_is_among_them() -> None:
     found = [line for line in samples(report({"container_check": CHECK})) if "container" in line]
     assert found == [
-        'fleet_container_check_info{reference="%(reference)s",digest="%(digest)s"} 1' % CHECK,
+        'fleet_container_check_info{{reference="{reference}",digest="{digest}"}} 1'.format(**CHECK),
         "fleet_container_check_passed 0",
         "fleet_container_check_timestamp_seconds 1796036400",
     ]
