@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from fleet.agent import textfile
-from tests.facts import healthy_facts
 
 DRIVER = {
     "loaded": {"version": "580.159.03", "flavour": "open", "architecture": "x86_64"},
@@ -38,7 +37,7 @@ def report(facts: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any
         "simulated": False,
         "fleet_version": "0.1.0",
         "bundle": None,
-        "facts": {**healthy_facts(), **(facts or {})},
+        "facts": {"errors": [], "reboot_required": {"required": False, "packages": []}, **(facts or {})},
         **changes,
     }
 
