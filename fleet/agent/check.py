@@ -12,7 +12,7 @@ from fleet.agent.conditions import Outcome, evaluate
 from fleet.agent.forecast import Forecast
 from fleet.agent.protocol import FAILED, KNOWN_AFTER_APPLY, OK, SKIPPED, WOULD_CHANGE
 from fleet.agent.resources import UnknownKind
-from fleet.agent.resources.base import StepFailed
+from fleet.agent.resources.base import StepFailed, StepPending
 from fleet.agent.step_host import Limits
 
 TYPE_CHECKING = False
@@ -83,6 +83,8 @@ class CheckPass:
         try:
             with Limits(self._host, short, alarm=True):  # type: ignore[arg-type]
                 return self._compare(step)
+        except StepPending as error:
+            return _result(step, KNOWN_AFTER_APPLY, reason=error.what, remedy=error.remedy)
         except StepFailed as error:
             if self._forecast.opaque:
                 return _result(step, KNOWN_AFTER_APPLY, reason="cannot be told yet: %s" % error.what)

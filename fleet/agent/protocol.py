@@ -27,13 +27,14 @@ else:
 STATE_DIR = "/var/lib/fleet"
 RUNTIME_DIR = "/run/fleet"
 
-# What became of a step. The first six end a step; the last three are said by the check pass.
+# What became of a step. The last two are said by the check pass; ok, failed and skipped by it too.
 OK = "ok"  # already as wanted
 CHANGED = "changed"
 FAILED = "failed"
 SKIPPED = "skipped"  # its condition was false
 INTERRUPTED = "interrupted"  # a command that was running when its worker died, and may not be repeated
 CANCELLED = "cancelled"
+PENDING = "pending"  # nothing is broken, but going on needs somebody's leave
 WOULD_CHANGE = "would_change"
 KNOWN_AFTER_APPLY = "known_after_apply"
 
@@ -42,6 +43,7 @@ SEGMENT_DONE = "done"
 SEGMENT_FAILED = "failed"
 SEGMENT_CANCELLED = "cancelled"
 SEGMENT_INTERRUPTED = "interrupted"
+SEGMENT_PENDING = "pending"  # a step waits for leave; a new run tries it again
 SEGMENT_REBOOT = "reboot"  # the host is about to go down, on purpose
 
 # On a lab host only; its presence marks everything said of the host as simulated.

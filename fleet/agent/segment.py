@@ -23,16 +23,18 @@ from fleet.agent.protocol import (
     FAILED,
     INTERRUPTED,
     OK,
+    PENDING,
     SEGMENT_CANCELLED,
     SEGMENT_DONE,
     SEGMENT_FAILED,
     SEGMENT_INTERRUPTED,
+    SEGMENT_PENDING,
     SEGMENT_REBOOT,
     SKIPPED,
 )
 from fleet.agent.reporter import StepReporter
 from fleet.agent.resources import UnknownKind
-from fleet.agent.resources.base import RebootRequested, StepCancelled, StepFailed
+from fleet.agent.resources.base import RebootRequested, StepCancelled, StepFailed, StepPending
 from fleet.agent.step_host import Limits
 
 TYPE_CHECKING = False
@@ -139,6 +141,8 @@ class Segment:
             return self._converge(step, index) if fields is None else fields
         except StepCancelled as error:
             return _failure(CANCELLED, error)
+        except StepPending as error:
+            return _failure(PENDING, error)
         except StepFailed as error:
             return _failure(FAILED, error)
         except (OSError, UnknownKind) as error:
@@ -361,6 +365,8 @@ def _ending_of(step: Step, fields: Json) -> Optional[Ending]:
         return SEGMENT_INTERRUPTED, reason
     if status == CANCELLED:
         return SEGMENT_CANCELLED, reason
+    if status == PENDING:
+        return SEGMENT_PENDING, reason
     if status == FAILED and (not step.get("ignore_errors") or fields.get("bug")):
         return SEGMENT_FAILED, reason
     return None

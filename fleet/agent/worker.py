@@ -28,6 +28,7 @@ from fleet.agent.protocol import (
     SEGMENT_CANCELLED,
     SEGMENT_DONE,
     SEGMENT_FAILED,
+    SEGMENT_PENDING,
     SEGMENT_REBOOT,
     plan_hash,
 )
@@ -48,6 +49,7 @@ EXIT_USAGE = 64
 EXIT_LOCKED = 75
 EXIT_TERMINATED = 143
 EXIT_NOT_JOURNALLED = 74
+_FREES_THE_HOST = (SEGMENT_FAILED, SEGMENT_CANCELLED, SEGMENT_PENDING)
 
 
 def main(argv: list[str], machine: Optional[Machine] = None) -> int:
@@ -209,7 +211,7 @@ class Worker:
             self._segment.in_resource = False
         if status == SEGMENT_REBOOT:
             self._reboot(plan, journal)
-        elif (status == SEGMENT_DONE and plan["last"]) or status in (SEGMENT_FAILED, SEGMENT_CANCELLED):
+        elif (status == SEGMENT_DONE and plan["last"]) or status in _FREES_THE_HOST:
             close_run(self._paths, self._run, status)
             lease.release(self._run, by_worker=True)
         journal.close()

@@ -161,7 +161,7 @@ def _shared(group: Sequence[HostView], words: Sequence[str | None]) -> str | Non
 def _failed_step(host: HostView) -> str | None:
     """Where it failed, when the reason does not already name the task."""
     for step in host.steps.values():
-        if step.status in ("failed", "interrupted") and step.task not in (host.reason or ""):
+        if step.status in ("failed", "interrupted", "pending") and step.task not in (host.reason or ""):
             return f"at step {host.place(step.id)}: {step.title}"
     return None
 

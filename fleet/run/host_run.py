@@ -15,6 +15,7 @@ from fleet.agent import protocol
 from fleet.core.errors import (
     FleetError,
     HostBlocked,
+    HostError,
     HostFailed,
     HostInterrupted,
     HostLocked,
@@ -299,11 +300,10 @@ class HostRun:
             return
         if result.status == protocol.SEGMENT_CANCELLED:
             raise interrupted(self._host)
-        bad = next((r for r in result.results.values() if r["status"] in _BAD), None)
+        bad = next((r for r in result.results.values() if r["status"] in _BAD and not r.get("ignored")), None)
         reason = (bad or {}).get("reason") or result.reason or "a step failed"
         remedy = (bad or {}).get("remedy") or f"when that is mended: fleet resume {self._context.run}"
-        kind = HostInterrupted if result.status == protocol.SEGMENT_INTERRUPTED else HostFailed
-        raise kind(str(reason), host=self._host, remedy=str(remedy))
+        raise _ERRORS.get(result.status, HostFailed)(str(reason), host=self._host, remedy=str(remedy))
 
     def _refuse_own_reboot(self, work: Work) -> None:
         if not any(step["resource"] == "reboot" for step in work.steps):
@@ -363,4 +363,8 @@ def refusal(result: ControllerResult, host: str) -> FleetError:
     return HostFailed(result.text, host=host, remedy=result.remedy)
 
 
-_BAD = (protocol.FAILED, protocol.INTERRUPTED)
+_BAD = (protocol.FAILED, protocol.INTERRUPTED, protocol.PENDING)
+_ERRORS: Mapping[str, type[HostError]] = {
+    protocol.SEGMENT_INTERRUPTED: HostInterrupted,
+    protocol.SEGMENT_PENDING: HostPending,
+}

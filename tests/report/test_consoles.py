@@ -90,6 +90,19 @@ def test_a_limit_in_the_remedy_of_a_group_names_every_host_of_it() -> None:
     assert f"go on: fleet provision lab.yaml --limit {','.join(names)} --disrupt" in shown
 
 
+def test_a_step_that_waits_for_leave_is_shown_with_its_place_and_the_way_on() -> None:
+    tale = story.Story("gpu01")
+    tale.plan("gpu01", story.PACKAGES, story.IMAGE)
+    tale.step("gpu01", *story.IMAGE, "pending", 0.2, "2/2", reason="pid 4711 uses the GPU")
+    tale.ended(
+        "gpu01", "pending", reason="pid 4711 uses the GPU", remedy="fleet provision lab.yaml --disrupt"
+    )
+    shown = plain(tale.over(5, 1.0, pending=1), width=140)
+    assert re.search(r"gpu01 +pending +image: pull pytorch-cuda.*: pid 4711 uses the GPU", shown)
+    assert "at step 2/2: image: pull pytorch-cuda" in shown
+    assert "go on: fleet provision lab.yaml --disrupt" in shown
+
+
 def test_what_a_host_says_cannot_steer_the_terminal() -> None:
     tale = story.Story("gpu01")
     tale.plan("gpu01", story.PACKAGES)

@@ -57,6 +57,19 @@ def test_steps_behind_the_end_are_not_reached_and_not_counted() -> None:
     assert builder.counts("gpu02") == {}
 
 
+def test_a_step_that_waits_for_leave_is_reported_as_such() -> None:
+    tale = story.Story("gpu01")
+    tale.plan("gpu01", story.PACKAGES)
+    tale.step("gpu01", *story.PACKAGES, "pending", 0.2, "1/1", reason="pid 4711 uses the GPU")
+    builder = built(tale.events)
+    report = builder.document(
+        "gpu01", Ending("pending", "pid 4711 uses the GPU", "fleet provision --disrupt")
+    )
+    assert validate(report, "report") == []
+    assert report["steps"][0]["status"] == "pending"
+    assert builder.counts("gpu01") == {"pending": 1}
+
+
 def test_a_change_foreseen_but_never_made_is_no_change() -> None:
     tale = story.Story("gpu01")
     tale.plan("gpu01", story.PACKAGES)

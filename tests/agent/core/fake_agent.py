@@ -25,6 +25,7 @@ from fleet.agent.resources.base import (  # noqa: E402
     Resource,
     StepCancelled,
     StepFailed,
+    StepPending,
     expect,
 )
 
@@ -53,7 +54,7 @@ def die():
 
 
 class Thing(Resource):
-    """``{"name", "value", "say"?, "crash"?: "before"|"after", "refuse"?, "fail"?}``: a file with a value."""
+    """``{"name", "value", "say"?, "crash"?: "before"|"after", "refuse"?, "fail"?, "leave"?}``: a file with a value."""
 
     kind = "thing"
 
@@ -76,6 +77,8 @@ class Thing(Resource):
             report.output(host.secret(args["say"]))
         if args.get("fail") and read_world("repaired") is None:
             raise StepFailed("cannot make " + args["name"], "repair it")
+        if args.get("leave") and read_world("leave") is None:
+            raise StepPending("somebody uses " + args["name"], args["leave"])
         if args.get("bug"):
             raise KeyError("a bug")
         if not args.get("refuse"):

@@ -200,6 +200,30 @@ def test_a_step_that_failed_without_changing_anything_notifies_nobody(host: Fake
     assert "restart" not in Pending(host.paths)
 
 
+def test_a_step_that_waits_for_leave_ends_its_segment_and_frees_the_host(host: FakeHost) -> None:
+    command = "fleet provision lab.yaml --limit h --disrupt"
+    waiting = step("b", leave=command, ignore_errors=True, notify=["restart"])
+    wanted = plan(step("a"), waiting, step("c"))
+    records = host.play(wanted)
+    assert results(records) == {"a": "changed", "b": "pending"}
+    said = records[-2]
+    assert (said["reason"], said["remedy"]) == ("somebody uses b", command)
+    assert records[-1]["status"] == "pending"
+    assert records[-1]["counts"] == {"changed": 1, "pending": 1}
+    assert host.lease() is None
+    assert "restart" not in Pending(host.paths)
+
+
+def test_with_leave_a_new_run_tries_the_pending_step_again(host: FakeHost) -> None:
+    wanted = plan(step("a"), step("b", leave="say yes"), step("c"))
+    assert host.play(wanted)[-1]["status"] == "pending"
+    assert results(host.play(wanted)) == {"a": "changed", "b": "pending"}
+    host.set("leave")
+    again = host.play(dict(wanted, run="run-2"))
+    assert results(again) == {"a": "ok", "b": "changed", "c": "changed"}
+    assert host.applied() == ["a", "b", "c"]
+
+
 def test_secrets_are_used_and_appear_nowhere_on_the_disk(host: FakeHost) -> None:
     secret = 'pa"ss wörd/1'
     host.set("secret", secret)

@@ -1,0 +1,113 @@
+"""One host's part of a run: how the end of its segment becomes the end of the host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.core.connection import ConnectionSettings, Endpoint
+from fleet.core.errors import ExitCode
+from fleet.playbook.compile import CompiledSegment
+from fleet.run.control import Control
+from fleet.run.host_run import HostRun, RunContext
+from fleet.run.identity import MachineRegistry
+from fleet.run.link import Link
+from fleet.run.outcome import HostOutcome
+
+SETTINGS = ConnectionSettings("h", Endpoint("192.0.2.1", known_hosts=(Path("/nowhere"),)))
+PLAN: Any = {
+    "format": 1,
+    "run": "r1",
+    "host": "h",
+    "segment": 0,
+    "last": True,
+    "steps": [{"id": "b", "resource": "file", "args": {}}],
+}
+
+
+class Compiler:
+    """Has one segment to play."""
+
+    done = False
+    fact_groups: tuple[str, ...] = ()
+
+    def queries(self, facts: Any) -> list[Any]:
+        return []
+
+    def segment(self, facts: Any, answers: Any, **options: Any) -> CompiledSegment:
+        return CompiledSegment(PLAN, {}, (), last=True)
+
+    def feed(self, results: Any) -> None:
+        self.done = True
+
+
+class Agent:
+    """Whose worker writes these records."""
+
+    seen_from = None
+    alive = True
+
+    def __init__(self, *records: dict[str, Any]) -> None:
+        self.hello: Mapping[str, Any] = {"clock_unix": time.time(), "machine_id": "m", "boot_id": "b"}
+        self.records = [{"type": "record", "record": one} for one in records]
+        self.asked: list[str] = []
+
+    def request(self, method: str, params: Any = None, **options: Any) -> Any:
+        from fleet.agent.protocol import plan_hash
+
+        self.asked.append(method)
+        checked = {"results": [{"step": "b", "status": "would_change"}], "hash": plan_hash(PLAN)}
+        return checked if method == "check" else {}
+
+    def pump(self, seconds: float) -> list[dict[str, Any]]:
+        records, self.records = self.records, []
+        return records
+
+    def close(self) -> None:
+        pass
+
+
+class Ledger:
+    def save(self, host: str, inputs: Any) -> None:
+        pass
+
+    def applying(self, host: str, segment: int) -> None:
+        pass
+
+    def saved(self, host: str) -> list[Any]:
+        return []
+
+
+def play(*results: dict[str, Any], end: str) -> tuple[HostOutcome, Agent]:
+    records = [{"kind": "result", "segment": 0, **fields} for fields in results]
+    records.append({"kind": "end", "segment": 0, "status": end, "reason": "of the segment"})
+    agent = Agent(*(dict(record, seq=seq) for seq, record in enumerate(records, 1)))
+    control = Control()
+    context = RunContext("r1", False, "anna", "laptop", control, MachineRegistry(), Ledger())
+    link = Link(SETTINGS, lambda settings: agent, control)
+    host = HostRun("h", Compiler(), link, lambda kind, **data: None, context)  # type: ignore[arg-type]
+    return host.run(), agent
+
+
+def test_a_pending_step_makes_the_host_pending_with_the_command_that_gives_leave() -> None:
+    command = "fleet provision lab.yaml --limit h --disrupt"
+    waiting = {"step": "b", "status": "pending", "reason": "pid 4711 uses the GPU", "remedy": command}
+    outcome, agent = play({"step": "a", "status": "changed"}, waiting, end="pending")
+    assert (outcome.status, outcome.reason, outcome.remedy) == ("pending", "pid 4711 uses the GPU", command)
+    assert outcome.exit_code == ExitCode.PENDING
+    assert outcome.well, "the failure budget counts it not"
+    assert outcome.counts == {"changed": 1, "pending": 1}
+    assert agent.asked[-1] == "finish"
+
+
+@pytest.mark.parametrize(("end", "status"), [("failed", "failed"), ("interrupted", "interrupted")])
+def test_the_step_that_ended_the_segment_is_named_and_not_one_whose_failure_was_ignored(
+    end: str, status: str
+) -> None:
+    ignored = {"step": "a", "status": "failed", "ignored": True, "reason": "no matter"}
+    outcome, _ = play(ignored, {"step": "b", "status": status, "reason": "this one"}, end=end)
+    assert (outcome.status, outcome.reason) == (status, "this one")
