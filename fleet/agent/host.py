@@ -338,6 +338,8 @@ class Host:
             return self.which(name) is not None
         if category == "units":
             return self.units([name])[name].get("LoadState") not in ("not-found", "", None)
+        if category == "modules":
+            return os.path.isdir(self.path("/sys/module/" + name.replace("-", "_")))
         if category == "packages":
             return self.dpkg.installed(name) is not None
         if category == "engine":

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 
+from fleet.agent.driver import build_errors
 from fleet.agent.facts import packages as facts
 from fleet.agent.package_manager import (
     PackageManager,
     Request,
     Transaction,
     apt_messages,
+    apt_sources,
     dpkg_version,
     refusals,
 )
@@ -96,11 +98,14 @@ class Apt(PackageManager):
         report.output(
             "an earlier installation was interrupted (%s): dpkg --configure -a\n" % ", ".join(broken)
         )
-        result: Optional[Result] = self._configure(report)
+        result = self._configure(report)
         left = self._broken_outside(request)
         if left and self._reinstall(left, request, report):
             left = self._broken_outside(request)
         if left:
+            problem = build_errors.failure(self._host, result.stdout + "\n" + result.stderr)
+            if problem is not None:
+                raise StepFailed(problem["what"], problem["remedy"], result)
             raise StepFailed(
                 "dpkg --configure -a does not get these packages configured: %s" % ", ".join(left),
                 "see why with: dpkg --configure -a; then mend or remove them",
@@ -159,7 +164,7 @@ class Apt(PackageManager):
         """What is wanted and neither installed nor offered, in words."""
         names = list(request.wanted)
         result = self._host.run(["apt-cache", "policy", "--", *names], deadline_s=60.0, env=ENVIRONMENT)
-        problem = apt_messages.explain(result.stderr)
+        problem = self._named(apt_messages.explain(result.stderr))
         if problem is not None and problem["reason"] in ("signed_by_conflict", "malformed_source"):
             raise StepFailed(problem["what"], problem["remedy"], result)
         policy = apt_messages.parse_policy(result.stdout)
@@ -197,7 +202,7 @@ class Apt(PackageManager):
             )
             if result.cancelled:
                 raise StepCancelled("cancelled while refreshing the package lists")
-            problem = apt_messages.refresh_problem(result.stdout + "\n" + result.stderr)
+            problem = self._named(apt_messages.refresh_problem(result.stdout + "\n" + result.stderr))
             if problem is None and result.ok:
                 return
             if problem is None:
@@ -262,7 +267,8 @@ class Apt(PackageManager):
                 "wait for it, then run again: ps -fp %d" % result.running_pid,
                 result,
             )
-        if self._interrupted():
+        # Where a module did not build, configuring builds it again, for minutes, to the same end.
+        if self._interrupted() and not build_errors.explain(result.stdout + result.stderr, lambda path: None):
             self._configure(report)
         self._fail(result, "removing packages failed" if request.remove else "installing packages failed")
         return None
@@ -271,12 +277,19 @@ class Apt(PackageManager):
         if result.cancelled:
             raise StepCancelled("%s: cancelled" % doing, None, result)
         text = result.stdout + "\n" + result.stderr
-        problem = apt_messages.explain(text)
+        problem = build_errors.failure(self._host, text) or self._named(apt_messages.explain(text))
         if problem is not None:
             raise StepFailed("%s: %s" % (doing, problem["what"]), problem["remedy"], result)
         errors = [line[3:] for line in text.splitlines() if line.startswith("E: ")]
         words = "; ".join(errors[:3]) or result.ending()
         raise StepFailed("%s: %s" % (doing, words), "read apt's output above; then run again", result)
+
+    def _named(self, problem: Optional[Json]) -> Optional[Json]:
+        """``problem``, with the list files it is about where apt itself names only the repository."""
+        if problem is None or problem["reason"] != "signed_by_conflict":
+            return problem
+        found = apt_sources.problems(apt_sources.read_all(self._host))
+        return dict(problem, what="; ".join([problem["what"], *found])) if found else problem
 
     def hold(self, names: List[str], held: bool) -> None:
         lines = "".join("%s %s\n" % (name, "hold" if held else "install") for name in names)

@@ -86,7 +86,7 @@ class Provides:
     """
 
     CATEGORIES = (
-        "packages", "files", "directories", "units", "users", "groups", "commands", "images",
+        "packages", "files", "directories", "units", "users", "groups", "commands", "images", "modules",
         "started", "idle", "switched",
     )  # fmt: skip
     __slots__ = ("engine", "sets")

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from fleet.agent.facts import packages as package_facts
+from fleet.agent.history import History, Work
+from fleet.agent.journal import Journal, read_journal
 from fleet.agent.package_manager import Request, Transaction, dnf, dpkg_version, refusals
 from fleet.agent.package_manager.apt import Apt
+from fleet.agent.paths import Paths
+from fleet.agent.pending import Pending
 from fleet.agent.process import Result
 from fleet.agent.resources import load
 from fleet.agent.resources.base import StepCancelled, StepFailed
+from fleet.agent.resources.package import transact
+from fleet.agent.scrub import Scrubber
+from fleet.agent.segment import Segment
 
 OK = Result(0)
 
@@ -270,6 +277,176 @@ def test_after_a_bad_end_dpkg_is_put_in_order(host: Any, report: Any) -> None:
     assert host.ran[-1][-2:] == ["--configure", "-a"]
     assert host.options[-1]["cancellable"] is False
     assert caught.value.exit_code == 100
+
+
+BUILD_LOG = "/var/lib/dkms/nvidia/570.86.15/build/make.log"
+BUILD_FAILED = f"""\
+Error! Bad return status for module build on kernel: 6.8.0-1040-aws (x86_64)
+Consult {BUILD_LOG} for more information.
+dpkg: error processing package nvidia-dkms-570-open (--configure):
+ installed nvidia-dkms-570-open package post-installation script subprocess returned error exit status 10
+Errors were encountered while processing:
+ nvidia-dkms-570-open
+ nvidia-headless-570-open
+E: Sub-process /usr/bin/dpkg returned an error code (1)
+"""
+OTHER_COMPILER = """\
+warning: the compiler differs from the one used to build the kernel
+  The kernel was built by: x86_64-linux-gnu-gcc-12 (Ubuntu 12.3.0-1ubuntu1~22.04) 12.3.0
+  You are using:           cc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0
+gcc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'
+"""
+DRIVER = {"names": [{"name": "nvidia-dkms-570-open"}], "state": "present"}
+
+
+def module_does_not_build(host: Any) -> None:
+    def breaks(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("nvidia-dkms-570-open", "1", "install ok half-configured"))
+        return Result(100, "", BUILD_FAILED)
+
+    host.write(BUILD_LOG, OTHER_COMPILER)
+    host.on("apt-cache", "policy", answer=policy("nvidia-dkms-570-open", "1"))
+    host.on("apt-get", "-s", answer=Result(0, "Inst nvidia-dkms-570-open (1 D [amd64])\n"))
+    host.on("apt-get", "-y", answer=breaks)
+
+
+def test_a_module_that_does_not_build_is_named_with_its_cause_and_not_built_again(
+    host: Any, report: Any
+) -> None:
+    module_does_not_build(host)
+    with pytest.raises(
+        StepFailed, match=r"nvidia 570\.86\.15 does not build for kernel 6\.8\.0-1040-aws"
+    ) as caught:
+        apply(host, report, **DRIVER)
+    assert "gcc-12 needed" in caught.value.what
+    assert "cc 11.4.0" in caught.value.what
+    assert "half installed: nvidia-dkms-570-open, nvidia-headless-570-open" in caught.value.what
+    assert "apt-get install gcc-12" in (caught.value.remedy or "")
+    assert [argv[0] for argv in host.ran] == ["apt-cache", "apt-get", "apt-get"], (
+        "configuring would build again"
+    )
+
+
+def test_after_a_module_that_does_not_build_the_host_is_not_rebooted(host: Any, tmp_path: Path) -> None:
+    module_does_not_build(host)
+    paths = Paths(str(tmp_path / "fleet"), str(tmp_path / "run"))
+    journal = Journal(paths.journal("run-1"), clock=lambda: 0.0, clean=lambda fields: fields)
+    steps = [
+        {"id": "driver", "resource": "package", "args": DRIVER},
+        {"id": "reboot", "resource": "reboot", "args": {}},
+    ]
+    status, reason = Segment(
+        {"format": 1, "run": "run-1", "host": "h", "segment": 0, "last": True, "steps": steps},
+        Work(0, "hash"),
+        History(),
+        journal=journal,
+        host=host,
+        scrubber=Scrubber(),
+        load=load,
+        pending=Pending(paths),
+        boot_id="b",
+        alarm=False,
+    ).run()
+    assert status == "failed"
+    assert "does not build" in str(reason)
+    assert "reboot" not in [record["kind"] for record in read_journal(paths.journal("run-1"))]
+
+
+HELD = """\
+The following held packages will be changed:
+  libexample-tools libexample1
+E: Held packages were changed and -y was used without --allow-change-held-packages.
+"""
+DOWNGRADED = """\
+The following packages will be DOWNGRADED:
+  example-toolkit
+E: Packages were downgraded and -y was used without --allow-downgrades.
+"""
+UNMET = """\
+The following packages have unmet dependencies:
+ cuda-drivers : Depends: nvidia-driver-550 (>= 550.54.14) but it is not going to be installed
+E: Unable to correct problems, you have held broken packages.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (HELD, "on hold: libexample-tools, libexample1"),
+        (DOWNGRADED, "would downgrade example-toolkit"),
+        (UNMET, "unmet dependencies: cuda-drivers: Depends: nvidia-driver-550"),
+    ],
+)
+def test_what_apt_refuses_is_not_tried_again(host: Any, report: Any, said: str, words: str) -> None:
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(100, said))
+    with pytest.raises(StepFailed, match=words) as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    assert ("hold" in str(caught.value)) is (said is HELD)
+    assert [argv[1] for argv in host.ran] == ["policy", "-s"]
+    assert not any("--allow" in word for argv in host.ran for word in argv)
+
+
+def test_an_interruption_that_apt_reports_is_repaired_once_at_most(host: Any, report: Any) -> None:
+    said = (
+        "E: dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct the problem. \n"
+    )
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(100, "", said))
+    with pytest.raises(StepFailed, match="was interrupted") as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    assert caught.value.remedy == "dpkg --configure -a"
+    assert [argv[1] for argv in host.ran] == ["policy", "-s"]
+
+
+UNKNOWN_KEY = """\
+W: GPG error: https://x/cuda  InRelease: The following signatures couldn't be verified because the public \
+key is not available: NO_PUBKEY 0123456789ABCDEF
+E: The repository 'https://x/cuda  InRelease' is not signed.
+"""
+SYNC = """\
+Err:4 https://x/cuda  Packages
+  File has unexpected size (1797735 != 1778230). Mirror sync in progress? [IP: 192.0.2.80 443]
+E: Some index files failed to download. They have been ignored, or old ones used instead.
+"""
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said", "words", "refreshes"),
+    [
+        (100, UNKNOWN_KEY, "key 0123456789ABCDEF", 1),
+        (0, SYNC, "being changed", 3),
+        (100, SYNC, "being changed", 3),
+    ],
+)
+def test_nothing_is_installed_from_lists_that_could_not_be_refreshed(
+    host: Any, report: Any, monkeypatch: Any, exit_code: int, said: str, words: str, refreshes: int
+) -> None:
+    clock = Clock()
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "update", answer=Result(exit_code, said))
+    manager = Apt(host, sleep=clock.sleep, clock=clock)
+    with pytest.raises(StepFailed, match=words):
+        transact(manager, Request({"runc": "1.2"}), report)
+    assert [argv[1] for argv in host.ran] == ["policy"] + ["update"] * refreshes
+    assert not any("unauthenticated" in word or "trusted" in word for argv in host.ran for word in argv)
+
+
+def test_two_lists_with_different_keys_are_named(host: Any, report: Any) -> None:
+    host.write(
+        "/etc/apt/sources.list.d/cuda.list", "deb [signed-by=/usr/share/keyrings/a.gpg] https://x/cuda/ /\n"
+    )
+    host.write("/etc/apt/sources.list.d/old.list", "deb https://x/cuda/ /\n")
+    said = (
+        "E: Conflicting values set for option Signed-By regarding source https://x/cuda/ /: "
+        "/usr/share/keyrings/a.gpg != \nE: The list of sources could not be read.\n"
+    )
+    host.on("apt-cache", "policy", answer=Result(100, "", said))
+    with pytest.raises(StepFailed, match="apt is unusable") as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    assert "/etc/apt/sources.list.d/cuda.list" in caught.value.what
+    assert "/etc/apt/sources.list.d/old.list" in caught.value.what
+    assert len(host.ran) == 1
 
 
 def test_a_cancelled_installation_is_cancelled_not_failed(host: Any, report: Any) -> None:
