@@ -170,10 +170,7 @@ def _exchange(host: Host, args: Json, leaving: List[str], report: Reporter) -> N
     """Unload, then load; the services are stopped. StillLoaded before anything is unloaded, if possible."""
     wanted = [seen.kernel_name(name) for name in args.get("load") or ()]
     if leaving:
-        users = seen.holders(host)
-        if users:
-            raise unload.StillLoaded("GPUs of this host are in use by %s" % unload.words(users))
-        why = unload.unnamed(host, leaving)
+        why = _in_use(args, seen.holders(host)) or unload.unnamed(host, leaving)
         if why is not None:
             raise unload.StillLoaded(why)
         try:
