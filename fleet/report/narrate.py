@@ -13,7 +13,9 @@ from fleet.report.view import HostView, RunView, StepView, seconds_between
 from fleet.report.words import duration, plural, printable, run_name
 
 #: Step results shown without ``-v``.
-NOTABLE = frozenset({"changed", "failed", "interrupted", "cancelled", "pending", "would_change", "known_after_apply"})
+NOTABLE = frozenset(
+    {"changed", "failed", "interrupted", "cancelled", "pending", "would_change", "known_after_apply"}
+)
 STILL_SECONDS = 30.0
 
 

@@ -302,7 +302,10 @@ class HostRun:
             raise interrupted(self._host)
         bad = next((r for r in result.results.values() if r["status"] in _BAD and not r.get("ignored")), None)
         reason = (bad or {}).get("reason") or result.reason or "a step failed"
-        remedy = (bad or {}).get("remedy") or f"when that is mended: fleet resume {self._context.run}"
+        go_on = f"when that is mended: fleet resume {self._context.run}"
+        if result.status == protocol.SEGMENT_PENDING:
+            go_on = f"when nobody minds: {self._context.again} --limit {self._host}"
+        remedy = (bad or {}).get("remedy") or go_on
         raise _ERRORS.get(result.status, HostFailed)(str(reason), host=self._host, remedy=str(remedy))
 
     def _refuse_own_reboot(self, work: Work) -> None:

@@ -12,6 +12,7 @@ import pytest
 import fleet
 
 KINDS = ("package", "directory", "file", "service", "user", "line")  # those of benchmarks/noop.yaml
+GPU = ("nvidia_modules", "initramfs", "cdi_specification")
 CHECK = """\
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -26,7 +27,7 @@ print(json.dumps(sorted(sys.modules)))
 EXPENSIVE = {"typing", "_hashlib", "subprocess", "dataclasses", "pathlib", "asyncio", "logging", "tempfile"}
 
 
-@pytest.mark.parametrize("kinds", [KINDS, ("apt_repository", "container", "image", "registry_login")])
+@pytest.mark.parametrize("kinds", [KINDS, ("apt_repository", "container", "image", "registry_login"), GPU])
 def test_nothing_expensive_is_imported_for_a_check(kinds: tuple[str, ...]) -> None:
     root = str(Path(fleet.__file__).parents[1])
     command = [sys.executable, "-S", "-E", "-c", CHECK, root, *kinds]

@@ -87,7 +87,9 @@ def play(*results: dict[str, Any], end: str) -> tuple[HostOutcome, Agent]:
     records.append({"kind": "end", "segment": 0, "status": end, "reason": "of the segment"})
     agent = Agent(*(dict(record, seq=seq) for seq, record in enumerate(records, 1)))
     control = Control()
-    context = RunContext("r1", False, "anna", "laptop", control, MachineRegistry(), Ledger())
+    context = RunContext(
+        "r1", False, "anna", "laptop", control, MachineRegistry(), Ledger(), again="fleet run site.yaml"
+    )
     link = Link(SETTINGS, lambda settings: agent, control)
     host = HostRun("h", Compiler(), link, lambda kind, **data: None, context)  # type: ignore[arg-type]
     return host.run(), agent
@@ -111,3 +113,8 @@ def test_the_step_that_ended_the_segment_is_named_and_not_one_whose_failure_was_
     ignored = {"step": "a", "status": "failed", "ignored": True, "reason": "no matter"}
     outcome, _ = play(ignored, {"step": "b", "status": status, "reason": "this one"}, end=end)
     assert (outcome.status, outcome.reason) == (status, "this one")
+
+
+def test_without_a_remedy_of_its_own_a_pending_step_is_tried_again_by_a_new_run() -> None:
+    outcome, _ = play({"step": "b", "status": "pending", "reason": "busy"}, end="pending")
+    assert outcome.remedy == "when nobody minds: fleet run site.yaml --limit h"

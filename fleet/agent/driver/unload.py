@@ -30,10 +30,17 @@ ORDER = (
     "nvidia_vgpu_vfio",
     "nvidia",
     "nova_drm",
+    "nova",
     "nova_core",
     "nouveau",
 )
-_FAMILY = {"nouveau": ("nouveau",), "nova_core": ("nova_drm", "nova_core"), "nova_drm": ("nova_drm",)}
+RIVALS = ("nova_drm", "nova", "nova_core", "nouveau")
+_FAMILY = {
+    "nouveau": ("nouveau",),
+    "nova_core": ("nova_drm", "nova", "nova_core"),
+    "nova": ("nova_drm", "nova"),
+    "nvidia": tuple(name for name in ORDER if name not in RIVALS),
+}
 _NAMED = 5  # holders that a message names
 
 
@@ -42,14 +49,12 @@ class StillLoaded(Exception):
 
 
 def order(host: Host, drivers: List[str]) -> List[str]:
-    """The loaded modules to take out for these drivers (nvidia, nouveau, nova_core), in order."""
+    """The loaded modules to take out for these drivers (nvidia, nouveau, nova_core, nova), in order."""
     wanted: Set[str] = set()
     for driver in drivers:
-        family = _FAMILY.get(driver)
-        if family is None:
-            family = tuple(name for name in ORDER if name not in ("nova_drm", "nova_core", "nouveau"))
-        wanted.update(family)
-    return [name for name in ORDER if name in wanted and seen.is_loaded(host, name)]
+        wanted.update(_FAMILY.get(driver, (driver,)))
+    ordered = [name for name in ORDER if name in wanted] + sorted(wanted.difference(ORDER))
+    return [name for name in ordered if seen.is_loaded(host, name)]
 
 
 def may_stop(holders: List[Json], services: Iterable[str]) -> List[str]:
@@ -116,6 +121,7 @@ _USES = {
     "gdrdrv": ("nvidia",),
     "nvidia_vgpu_vfio": ("nvidia",),
     "nova_drm": ("nova_core",),
+    "nova": ("nova_core",),
 }
 
 

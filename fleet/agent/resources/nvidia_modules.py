@@ -33,8 +33,10 @@ class NvidiaModules(Resource):
     """args: version and flavour (None: what the disk has for this kernel), load [modules], forbid [drivers],
     services [units that may be stopped meanwhile], remedy (the command that gives leave), and:
 
-    ``may_unload``: leave has been given. Without it any process on a GPU ends the step pending; with it the
-    step goes on as far as it can, which with a process on a GPU is planning a reboot.
+    ``may_unload``: modules may be unloaded, because nobody used the host when the plan was made, or with leave.
+    Without it a step that would have to unload one is pending. With it, too, when somebody is on a GPU by now.
+    ``leave`` (optional): somebody on a GPU does not matter. Nobody's process is ended, so what is left then
+    is a reboot.
     ``defer_to_reboot``: a reboot may be planned. The step is then changed with ``reboot_required``
     registered, and differs until that reboot.
     """
@@ -80,7 +82,7 @@ class NvidiaModules(Resource):
         if leaving:
             holders = seen.holders(host)
             services = unload.may_stop(holders, args.get("services") or ())
-            why = _in_use(args, unload.in_use(holders, services))
+            why = _in_use(args, leaving, unload.in_use(holders, services))
             if why is not None:
                 return _later(host, args, differences, why)
         try:
@@ -151,26 +153,24 @@ def _to_leave(state: Json, args: Json) -> List[str]:
     return leaving
 
 
-def _in_use(args: Json, users: List[Json]) -> Optional[str]:
-    """None when nobody is in the way; with leave, why unloading is in vain. StepPending without leave:
-    nothing has been stopped then."""
-    if not users:
-        return None
-    what = "GPUs of this host are in use by %s" % unload.words(users)
-    if args.get("may_unload"):
+def _in_use(args: Json, leaving: List[str], users: List[Json]) -> Optional[str]:
+    """None when the modules may go and nobody is in the way; with leave, why unloading is in vain.
+    StepPending otherwise: nothing has been stopped then."""
+    what = "GPUs of this host are in use by %s" % unload.words(users) if users else None
+    if args.get("may_unload") and (what is None or args.get("leave")):
         return what
-    raise StepPending(what + ": the driver cannot be replaced meanwhile", _leave(args))
-
-
-def _leave(args: Json) -> str:
-    return args.get("remedy") or "wait until they have ended, then run again"
+    what = what or "%s would have to be unloaded" % ", ".join(leaving)
+    raise StepPending(
+        what + ": the driver is not replaced meanwhile",
+        args.get("remedy") or "wait until they have ended, then run again",
+    )
 
 
 def _exchange(host: Host, args: Json, leaving: List[str], report: Reporter) -> None:
     """Unload, then load; the services are stopped. StillLoaded before anything is unloaded, if possible."""
     wanted = [seen.kernel_name(name) for name in args.get("load") or ()]
     if leaving:
-        why = _in_use(args, seen.holders(host)) or unload.unnamed(host, leaving)
+        why = _in_use(args, leaving, seen.holders(host)) or unload.unnamed(host, leaving)
         if why is not None:
             raise unload.StillLoaded(why)
         try:
@@ -181,8 +181,7 @@ def _exchange(host: Host, args: Json, leaving: List[str], report: Reporter) -> N
     for name in ["nvidia", *wanted]:
         if not seen.is_loaded(host, name):
             load.modprobe(host, name, report)
-    forbidden = set(args.get("forbid") or ())
-    _put_back(host, [name for name in leaving if name not in forbidden and name != "nova_drm"], report)
+    _put_back(host, [name for name in leaving if name not in unload.RIVALS], report)
 
 
 def _put_back(host: Host, names: List[str], report: Reporter) -> None:

@@ -24,7 +24,7 @@ ARGS: dict[str, Any] = {
     "load": ["nvidia", "nvidia_uvm", "nvidia-modeset", "nvidia_drm"],
     "forbid": ["nouveau", "nova_core"],
     "services": ["nvidia-persistenced", "dcgm"],
-    "may_unload": False,
+    "may_unload": True,
     "remedy": LEAVE,
     "defer_to_reboot": False,
 }
@@ -118,6 +118,16 @@ def test_a_holder_in_a_container_is_named_by_it(host: GpuHost) -> None:
         apply(host)
 
 
+def test_where_nothing_may_be_unloaded_the_step_waits_though_nobody_is_there(host: GpuHost) -> None:
+    host.old_driver()
+    with pytest.raises(StepPending, match="nvidia would have to be unloaded") as caught:
+        apply(host, may_unload=False, defer_to_reboot=True)
+    assert caught.value.remedy == LEAVE
+    assert host.did() == []
+    host.unload("nvidia")
+    converge(host, RESOURCE, {**ARGS, "may_unload": False})
+
+
 def test_somebody_who_comes_while_the_services_stop_is_left_alone(host: GpuHost) -> None:
     host.old_driver()
 
@@ -138,9 +148,9 @@ def test_with_leave_a_process_on_a_gpu_leaves_only_a_reboot(host: GpuHost) -> No
     host.old_driver("nvidia_uvm")
     host.users = [dict(DAEMON), TRAINING]
     with pytest.raises(StepPending, match="until a reboot") as caught:
-        apply(host, may_unload=True)
+        apply(host, leave=True)
     assert "reboot the host" in str(caught.value.remedy)
-    extras = apply(host, may_unload=True, defer_to_reboot=True)
+    extras = apply(host, leave=True, defer_to_reboot=True)
     assert extras["registered"] == {"reboot_required": True}
     assert "pid 40335" in extras["reason"]
     assert host.did() == [], "stopping services would win nothing"
@@ -286,6 +296,14 @@ def test_once_the_driver_is_in_a_later_reboot_may_be_planned_again(host: GpuHost
     host.put("nouveau", references=0)
     converge(host, RESOURCE, ARGS)
     assert not Path(host.state_dir, "driver-reboot.json").exists()
+
+
+def test_what_is_built_on_nova_core_goes_before_it(host: GpuHost) -> None:
+    host.put("nova_core", references=1)
+    host.put("nova")
+    converge(host, RESOURCE, ARGS)
+    assert [text for text in host.did() if text.startswith("rmmod")] == ["rmmod nova", "rmmod nova_core"]
+    assert not [text for text in host.did() if "modprobe nova" in text]
 
 
 def test_a_builtin_nouveau_needs_the_command_line(host: GpuHost) -> None:
