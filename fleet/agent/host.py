@@ -45,6 +45,9 @@ class Host:
     the monotonic clock: no command outlives it.
     """
 
+    # Set by a resource while it puts things in order: neither a deadline nor SIGTERM breaks that off.
+    shielded = False
+
     def __init__(
         self,
         root: str = "/",

@@ -99,7 +99,7 @@ class Segment:
 
     def may_raise(self) -> bool:
         """Whether a signal handler may raise now: into a resource's code, never into the journal's."""
-        return self.in_resource and not self._journal.written_by_me()
+        return self.in_resource and not self._host.shielded and not self._journal.written_by_me()
 
     # -- the order of steps -----------------------------------------------------------------------
 

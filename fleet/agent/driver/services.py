@@ -81,7 +81,14 @@ class Stopped:
             )
 
     def _start_again(self) -> List[str]:
-        """Start what was stopped; ``unit: why`` of each that does not."""
+        """Start what was stopped; ``unit: why`` of each that does not. Nothing breaks it off but death."""
+        self._host.shielded = True
+        try:
+            return self._start_each()
+        finally:
+            self._host.shielded = False
+
+    def _start_each(self) -> List[str]:
         failed = []
         for name in self._stopped:
             self._report.progress("start " + name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,29 @@ def test_a_result_too_large_for_the_disk_is_kept_without_its_texts(tmp_path: Pat
     result = journal()[-1]
     assert (result["status"], result["exit_code"]) == ("changed", 0)
     assert "stdout" not in result
+
+
+class Orderly(Light):
+    """Is overdue while it puts things in order, and again when it has."""
+
+    ordered = False
+
+    def apply(self, host: Any, args: Any, differences: Any, report: Any) -> Any:
+        host.shielded = True
+        signal.raise_signal(signal.SIGALRM)
+        self.ordered = True
+        host.shielded = False
+        signal.raise_signal(signal.SIGALRM)
+        self.on = True
+
+
+def test_a_deadline_does_not_break_off_a_resource_that_puts_things_in_order(tmp_path: Path) -> None:
+    light = Orderly()
+    segment, journal = run(tmp_path, light, "")
+    assert segment.run()[0] == "failed"
+    assert light.ordered
+    assert not light.on
+    assert "within its deadline" in journal()[-1]["reason"]
 
 
 def test_long_texts_keep_their_ends_and_an_oversized_rest_is_named(tmp_path: Path) -> None:
