@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fleet.agent.driver import seen
 from fleet.agent.process import Result
 from fleet.agent.protocol import KNOWN_AFTER_APPLY
 from fleet.agent.resources.base import Provides, StepFailed
@@ -29,21 +28,9 @@ def text(version: str = NEW, numbers: tuple[int, ...] = (0, 1), names: str = "in
     return "\n".join([*lines, "- containerEdits: {}", "  name: all", "kind: nvidia.com/gpu", ""])
 
 
-def parsed(text: str) -> dict[str, Any] | None:
-    """What the facts make of such a text, as far as these tests need it."""
-    if "kind: nvidia.com/" not in text:
-        return None
-    names = [
-        line.partition("name: ")[2].strip('"') for line in text.splitlines() if line.startswith("  name: ")
-    ]
-    version = text.partition("libcuda.so.")[2].splitlines()[0]
-    return {"kind": "nvidia.com/gpu", "devices": names, "driver_version": version}
-
-
 @pytest.fixture
-def served(host: GpuHost, monkeypatch: pytest.MonkeyPatch) -> GpuHost:
+def served(host: GpuHost) -> GpuHost:
     """The new driver is loaded, and the generator knows both GPUs."""
-    monkeypatch.setattr(seen, "specification", parsed)
     host.load("nvidia")
     (host.folder / "etc/cdi").mkdir()
     host.write("/usr/bin/nvidia-ctk", "", 0o755)

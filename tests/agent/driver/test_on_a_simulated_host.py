@@ -20,8 +20,6 @@ from fleet.lab.simulation.pci import pci_files
 from fleet.lab.simulation.view import hardware_view
 from tests.agent.resources.fakes import FakeHost, Systemd, converge, differences
 
-pytest.importorskip("fleet.agent.facts.boot_kernels")  # the facts that the resources ask
-
 PROGRAMS = Path(fleet.lab.simulation.__file__).parent / "host"
 KERNEL, NEXT = "6.1.0-90-amd64", "6.1.0-91-amd64"
 OLD, NEW = "570.172.08", "580.159.03"
