@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 
-from fleet.agent import files
 from fleet.agent.resources.base import StepFailed
 
 TYPE_CHECKING = False
@@ -90,12 +89,21 @@ def specification(text: str) -> Optional[Json]:
 
 def running_kernel(host: Host) -> str:
     """The running kernel's release."""
-    return (files.read_text(host, OSRELEASE) or "").strip()
+    return _setting(host, OSRELEASE)
 
 
 def boot_id(host: Host) -> str:
     """The id of this boot; "" where it cannot be read."""
-    return (files.read_text(host, BOOT_ID) or "").strip()
+    return _setting(host, BOOT_ID)
+
+
+def _setting(host: Host, path: str) -> str:
+    """A kernel setting; "" where it cannot be read. In small pieces: the kernel refuses large reads of these."""
+    try:
+        with open(host.path(path), encoding="ascii", errors="replace") as file:
+            return file.read(256).strip()
+    except OSError:
+        return ""
 
 
 def is_loaded(host: Host, name: str) -> bool:
