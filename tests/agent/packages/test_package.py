@@ -198,6 +198,44 @@ def test_a_hold_of_fleet_is_changed_and_kept(host: Any, report: Any) -> None:
     assert "--allow-change-held-packages" in host.ran[-1]
 
 
+def test_a_package_may_have_a_hold_of_its_own_or_none(host: Any, report: Any) -> None:
+    host.write(
+        "/var/lib/dpkg/status",
+        stanza("dkms", "3") + stanza("libcuda1", "580") + stanza("old", "1", "hold ok installed"),
+    )
+    names = [{"name": "dkms", "hold": None}, {"name": "libcuda1"}, {"name": "old", "hold": False}]
+    assert differences(host, names=names, state="present", hold=True) == [
+        {"path": "libcuda1 hold", "before": False, "after": True},
+        {"path": "old hold", "before": True, "after": False},
+    ]
+    host.on("dpkg", "--set-selections", answer=OK)
+    apply(host, report, names=names, state="present", hold=True)
+    assert [each["stdin"] for each in host.options] == ["libcuda1 hold\n", "old install\n"]
+
+
+@pytest.mark.parametrize(("owner", "changes"), [("libcuda-old", True), ("", False)], ids=["fleet", "another"])
+def test_what_may_go_too_may_only_if_its_hold_is_of_fleet(
+    host: Any, report: Any, owner: str, changes: bool
+) -> None:
+    def install(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("libcuda-new", "2"))
+        return OK
+
+    host.write("/state/holds", f"{owner}\n")
+    host.write("/var/lib/dpkg/status", stanza("libcuda-old", "1", "hold ok installed"))
+    host.on("apt-cache", "policy", answer=policy("libcuda-new", "2"))
+    simulated = "Remv libcuda-old [1]\nInst libcuda-new (2 x [amd64])\nConf libcuda-new (2 x [amd64])\n"
+    host.on("apt-get", "-s", answer=Result(0, simulated))
+    host.on("apt-get", "-y", answer=install)
+    wanted = {"names": [{"name": "libcuda-new", "version": "2"}], "also_allowed": ["libcuda-old"]}
+    if changes:
+        apply(host, report, state="present", **wanted)
+        assert "--allow-change-held-packages" in host.ran[-1]
+    else:
+        with pytest.raises(StepFailed, match="the transaction would remove libcuda-old"):
+            apply(host, report, state="present", **wanted)
+
+
 def test_freeing_forgets_the_hold(host: Any, report: Any) -> None:
     host.write("/state/holds", "jq\nrunc\n")
     host.write("/var/lib/dpkg/status", stanza("runc", "1.0", "hold ok installed"))
