@@ -112,6 +112,15 @@ def repository(args: Json, facts: Facts, context: Context) -> Json:
         raise ArgumentProblem(message, "repository")
     machine = str(fact(facts, "kernel.architecture") or "x86_64")
     architecture = "sbsa" if machine == "aarch64" else machine
+    if (
+        not site.get("base_url")
+        and release is not None
+        and architecture not in release.repository_architectures
+    ):
+        message = (
+            f"NVIDIA publishes no {architecture} packages for {release.name}; name a repository that has them"
+        )
+        raise ArgumentProblem(message, "repository")
     base = str(site.get("base_url") or upstream.base_url).rstrip("/")
     own_key = {"key": site.get("key"), "key_file": site.get("key_file")}
     fingerprint = site.get("key_fingerprint") or (
@@ -191,7 +200,7 @@ def _preferences_step(args: Json, choice: Choice, context: Context) -> Step:
         "# Written by fleet: of everything that belongs to NVIDIA's driver, this version is the candidate.\n"
         f"Package: {' '.join(patterns_of_the_driver())}\n"
         f"Pin: version {choice.modules_version}\n"
-        "Pin-Priority: 1000\n"
+        f"Pin-Priority: {1001 if args['allow_downgrade'] else 1000}\n"  # above 1000 an older one replaces a newer
     )
     return _file_step("preferences", PREFERENCES, text, context)
 
@@ -241,6 +250,7 @@ def _modules_step(args: Json, choice: Choice, facts: Facts, context: Context) ->
         "forbid": list(FORBIDDEN),
         "services": _services(facts),
         "may_unload": may_unload(facts, context),
+        "leave": context.disrupt,
         "remedy": context.disrupt_command,
         "defer_to_reboot": may_reboot(args, facts, context),
     }
