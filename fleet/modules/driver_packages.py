@@ -165,6 +165,18 @@ def to_remove(facts: Facts, choice: Choice) -> list[str]:
     return sorted(name for row in own for name in row if name in installed)
 
 
+def leftovers(facts: Facts, choice: Choice) -> list[str]:
+    """Packages named after another branch that the transaction may leave behind: nothing else replaces them."""
+    installed = _installed(facts)
+    found = []
+    for name in of_the_driver(installed):
+        version = upstream(installed[name])
+        branch = version.partition(".")[0] if version is not None else None
+        if branch not in (None, str(choice.version.major)) and re.search(rf"-{branch}(-|$)", name):
+            found.append(name)
+    return sorted(found)
+
+
 def upstream(package_version: str) -> str | None:
     """The driver's version in a package's: 580.159.03 of ``580.159.03-0ubuntu1``; None where it is none."""
     match = _UPSTREAM.fullmatch(package_version)

@@ -8,8 +8,8 @@ is built, services once the modules are those of their version. What is chosen, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.catalogue import load as load_catalogue
@@ -18,6 +18,7 @@ from fleet.modules import apt_repository
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     SERVICE_DEADLINE_S,
+    Answers,
     ArgumentProblem,
     Context,
     Facts,
@@ -25,7 +26,7 @@ from fleet.modules.base import (
 )
 from fleet.modules.driver_gpus import Card, fabric
 from fleet.modules.driver_leave import FORBIDDEN, may_reboot, may_unload, replaced
-from fleet.modules.driver_packages import Choice, may_also_change, to_remove
+from fleet.modules.driver_packages import Choice, leftovers, may_also_change, to_remove
 from fleet.modules.package import package_step
 
 if TYPE_CHECKING:
@@ -44,14 +45,17 @@ MODULES_DEADLINE_S = 600.0
 REBOOT_DEADLINE_S = 900.0
 
 
-def steps(args: Json, facts: Facts, choice: Choice, found: Sequence[Card], context: Context) -> list[Step]:
+def steps(
+    args: Json, facts: Facts, answers: Answers, choice: Choice, found: Sequence[Card], context: Context
+) -> list[Step]:
     """All of them. ``found`` are the host's cards."""
-    made = _package_steps(args, facts, choice, context)
+    made = _package_steps(args, facts, answers, choice, context)
     rebuilt = {"files": [MODPROBE]}
     made.append(context.step("initramfs", "initramfs", rebuilt, deadline_s=INITRAMFS_DEADLINE_S))
     made += _link_steps(args, found, facts, context)
     made.append(_modules_step(args, choice, facts, context))
     made += _service_steps(args, found, facts, context)
+    made += _removal("leftovers", leftovers(facts, choice), context)
     if may_reboot(args, facts, context):
         wanted = {"deadline_s": REBOOT_DEADLINE_S, "only_if_required": True}
         made.append(context.step("reboot", "reboot", wanted, deadline_s=REBOOT_DEADLINE_S, disruptive=True))
@@ -73,7 +77,9 @@ def load_step(version: str | None, flavour: str | None, context: Context) -> Ste
     return context.step("modules", "nvidia_modules", wanted, deadline_s=MODULES_DEADLINE_S)
 
 
-def _package_steps(args: Json, facts: Facts, choice: Choice, context: Context) -> list[Step]:
+def _package_steps(
+    args: Json, facts: Facts, answers: Answers, choice: Choice, context: Context
+) -> list[Step]:
     apt = choice.packages.manager == "apt"
     made: list[Step] = []
     if args["source"] == "nvidia" and apt:
@@ -83,20 +89,21 @@ def _package_steps(args: Json, facts: Facts, choice: Choice, context: Context) -
         made.append(_preferences_step(args, choice, context))
     made.append(_file_step("modprobe", MODPROBE, _modprobe_text(), context))
     made.append(_file_step("boot_modules", AT_BOOT, "".join(f"{name}\n" for name in LOADED), context))
-    made.append(_packages_step(args, facts, choice, context))
-    other = to_remove(facts, choice)
-    if other:
-        removal = package_step(
-            [{"name": name} for name in other],
-            {"also_allowed": other},
-            context,
-            removal=True,
-            part="other_modules",
-        )
-        made.append(removal)
+    build = [] if choice.prebuilt else build_packages(args, facts, answers.get("build"))
+    made.append(_packages_step(args, facts, build, choice, context))
+    made += _removal("other_modules", to_remove(facts, choice), context)
     if apt:
         made.append(_file_step("unattended_upgrades", UNATTENDED, _unattended_text(), context))
     return made
+
+
+def _removal(part: str, names: list[str], context: Context) -> list[Step]:
+    if not names:
+        return []
+    entries: list[Json] = [{"name": name} for name in names]
+    step = package_step(entries, {"also_allowed": names}, context, removal=True, part=part)
+    step["args"]["may_be_gone"] = True
+    return [step]
 
 
 def repository(args: Json, facts: Facts, context: Context) -> Json:
@@ -143,9 +150,8 @@ def repository(args: Json, facts: Facts, context: Context) -> Json:
     }
 
 
-def _packages_step(args: Json, facts: Facts, choice: Choice, context: Context) -> Step:
+def _packages_step(args: Json, facts: Facts, build: list[str], choice: Choice, context: Context) -> Step:
     """One transaction: what building needs, the driver in exact versions, what its fabric needs."""
-    build = [] if choice.prebuilt else build_packages(args, facts)
     support = [name for name in choice.apart if name not in build]
     names: list[Json] = [{"name": name, "hold": None} for name in build]
     names += [{"name": name, "version": version} for name, version in choice.driver]
@@ -165,8 +171,11 @@ def _packages_step(args: Json, facts: Facts, choice: Choice, context: Context) -
     return step
 
 
-def build_packages(args: Json, facts: Facts) -> list[str]:
-    """Headers of the kernels that run and boot next, by name; the metapackage only where the kernel's is; dkms."""
+def build_packages(args: Json, facts: Facts, offered: Mapping[str, Any] | None = None) -> list[str]:
+    """Headers of the kernels that run and boot next, by name; the metapackage only where the kernel's is; dkms.
+
+    A headers' metapackage that ``offered`` says nobody has is left out: not every kernel metapackage has one.
+    """
     if fact(facts, "packages.manager") != "apt":
         return []
     installed = fact(facts, "packages.installed") or {}
@@ -177,19 +186,25 @@ def build_packages(args: Json, facts: Facts) -> list[str]:
             # Headers that are there without the package are those of a kernel somebody built.
             if name in installed or not kernel.get("headers"):
                 names.append(name)
-        names += [
+        metapackages = [
             f"linux-headers-{name.removeprefix('linux-image-')}"
             for name in sorted(installed)
             if re.fullmatch(r"linux-image-[a-z][a-z0-9.-]*", name)
             and "unsigned" not in name
             and "dbg" not in name
         ]
+        names += [name for name in metapackages if name in installed or (offered or {}).get(name) != []]
     return [*dict.fromkeys(names), "dkms"]
 
 
 def kernels(facts: Facts) -> list[Json]:
     """The kernel that runs and the one that boots next, as the driver's facts tell them."""
-    return [one for one in fact(facts, "driver.kernels") or () if one.get("running") or one.get("next")]
+    known = fact(facts, "driver.kernels")
+    if known:
+        return [one for one in known if one.get("running") or one.get("next")]
+    running, following = fact(facts, "kernel.release"), fact(facts, "kernel.next_release")
+    releases_known = dict.fromkeys(one for one in (running, following or running) if one is not None)
+    return [{"release": one, "running": one == running} for one in releases_known]
 
 
 def _preferences_step(args: Json, choice: Choice, context: Context) -> Step:

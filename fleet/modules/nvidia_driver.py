@@ -181,7 +181,7 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     choice = _choice(args, facts, answers)
     if held_back(choice, facts, context) is not None:
         return []
-    return driver_steps.steps(args, facts, choice, found, context)
+    return driver_steps.steps(args, facts, answers, choice, found, context)
 
 
 # --- what is wanted -----------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _choice(args: Json, facts: Facts, answers: Answers) -> Choice:
 
 def _refuse_missing_headers(args: Json, facts: Facts, answers: Answers) -> None:
     for name, versions in sorted((answers.get("build") or {}).items()):
-        if versions or name not in build_packages(args, facts):
+        if versions or name not in build_packages(args, facts, answers.get("build")):
             continue
         kernel = next((one for one in kernels(facts) if name.endswith(str(one["release"]))), None)
         if kernel is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from fleet.agent.facts.packages import manager_of
-from fleet.agent.protocol import Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference
 
 TYPE_CHECKING = False
@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 class Package(Resource):
     """args: names [{name, version, hold}] (``hold`` there goes before the step's; null: left as it is), state,
     hold, allow_downgrade, install_recommends, lock_timeout_s, also_allowed, change_held (held packages may be
-    changed), and starts: units that the packages' own scripts enable and start when they are first installed
-    (only the check pass reads it)."""
+    changed). Only the check pass reads: starts, units that the packages' own scripts enable and start when they
+    are first installed; may_be_gone, what is to be absent may go with an earlier step's transaction."""
 
     kind = "package"
 
@@ -141,6 +141,11 @@ class Package(Resource):
             groups=["docker"] if engine else [],
             started=starts,
         )
+
+    def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
+        """A transaction of an earlier step may leave nothing to remove."""
+        may_be_gone = args.get("may_be_gone") and differences and provided.get("packages")
+        return KNOWN_AFTER_APPLY if may_be_gone else None
 
 
 # Packages that bring a Docker Engine; `image` and `container` steps behind them cannot find theirs yet.

@@ -13,7 +13,7 @@ from fleet.agent.package_manager import Request, Transaction, dnf, dpkg_version,
 from fleet.agent.package_manager.apt import Apt
 from fleet.agent.process import Result
 from fleet.agent.resources import load
-from fleet.agent.resources.base import StepCancelled, StepFailed
+from fleet.agent.resources.base import Provides, StepCancelled, StepFailed
 
 OK = Result(0)
 
@@ -234,6 +234,17 @@ def test_what_may_go_too_may_only_if_its_hold_is_of_fleet(
     else:
         with pytest.raises(StepFailed, match="the transaction would remove libcuda-old"):
             apply(host, report, state="present", **wanted)
+
+
+def test_what_an_earlier_transaction_may_take_is_not_promised_to_be_removed(host: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("libcuda-old", "1"))
+    wanted = {"names": [{"name": "libcuda-old"}], "state": "absent", "may_be_gone": True}
+    found, package = differences(host, **wanted), load("package")
+    assert package.outlook(wanted, found, Provides(packages=["libcuda-new"])) == "known_after_apply"
+    assert package.outlook(wanted, found, Provides()) is None
+    assert (
+        package.outlook({**wanted, "may_be_gone": False}, found, Provides(packages=["libcuda-new"])) is None
+    )
 
 
 def test_freeing_forgets_the_hold(host: Any, report: Any) -> None:
