@@ -149,6 +149,11 @@ def branches_for(found: Sequence[Card], permitted: Sequence[str]) -> list[Branch
     known = [card for card in found if card.gpu is not None]
     oldest = min(known, key=lambda card: _last(card.gpu))
     newest = max(known, key=lambda card: _first(card.gpu))
+    if oldest.device == newest.device:
+        raise Refused(
+            f"no long-term or production branch of the driver serves {oldest}",
+            "name the branch or version yourself: fleet catalogue show gpu",
+        )
     raise Refused(
         f"no branch of the driver serves both {oldest}, whose last one is {_last(oldest.gpu)}, and {newest}, "
         f"whose first one is {_first(newest.gpu)}",
@@ -161,10 +166,9 @@ def fabric(found: Iterable[Card], facts: Facts) -> list[FabricNeeds]:
     switches = bool(fact(facts, "nvswitches"))
     needs: dict[str, FabricNeeds] = {}
     for card in found:
-        if card.gpu is not None:
-            one = fabric_needs(card.gpu, switches)
-            if one.needs:
-                needs[one.id] = one
+        one = fabric_needs(card.gpu, switches)
+        if one.needs:
+            needs[one.id] = one
     return [needs[name] for name in sorted(needs)]
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.agent.resources.package import Package
+from fleet.catalogue.catalogue import load as load_catalogue
+from fleet.catalogue.versions import driver_version
 from fleet.lab.simulation import packages as laboratory
 from fleet.lab.simulation.deb import Package as Deb
 from fleet.modules import load
 from fleet.modules.arguments import converted
 from fleet.modules.base import ArgumentProblem, Context
+from fleet.modules.driver_gpus import Card, Refused, branches_for
 from fleet.modules.driver_packages import upstream
 from tests.facts import healthy_gpu_facts
 
@@ -89,6 +93,12 @@ def test_without_internet_the_site_must_name_its_copy() -> None:
     seen = facts("debian12", H100, {})
     with pytest.raises(ArgumentProblem, match="public_internet is false here; name the site's copy"):
         MODULE.needs(arguments(), seen, context(public_internet=False))
+
+
+def test_a_card_that_no_lasting_branch_serves_is_named() -> None:
+    known = replace(load_catalogue().gpus.find("t4"), first_listed=driver_version("999.1"))
+    with pytest.raises(Refused, match="no long-term or production branch of the driver serves T4"):
+        branches_for([Card("0000:3b:00.0", "1eb8", known)], ("open", "proprietary"))
 
 
 # --- what a repository holds --------------------------------------------------------------------
