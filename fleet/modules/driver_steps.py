@@ -159,6 +159,8 @@ def _packages_step(args: Json, facts: Facts, build: list[str], choice: Choice, c
         {"name": name} if of_the_driver([name]) else {"name": name, "hold": None}
         for name in (*support, *choice.prebuilt)
     ]
+    if choice.prebuilt:  # a newer kernel has no modules of a driver that is held: both are held, or neither
+        names += [{"name": name} for name in _kernel_metapackages(facts)]
     wanted = {
         "hold": args["hold"],
         "allow_downgrade": args["allow_downgrade"],
@@ -188,13 +190,18 @@ def build_packages(args: Json, facts: Facts, offered: Mapping[str, Any] | None =
                 names.append(name)
         metapackages = [
             f"linux-headers-{name.removeprefix('linux-image-')}"
-            for name in sorted(installed)
-            if re.fullmatch(r"linux-image-[a-z][a-z0-9.-]*", name)
-            and "unsigned" not in name
-            and "dbg" not in name
+            for name in _kernel_metapackages(facts)
+            if name.startswith("linux-image-")
         ]
         names += [name for name in metapackages if name in installed or (offered or {}).get(name) != []]
     return [*dict.fromkeys(names), "dkms"]
+
+
+def _kernel_metapackages(facts: Facts) -> list[str]:
+    """Those installed that bring the newest kernel of a kind: linux-generic, linux-image-generic …"""
+    pattern = r"linux-(generic|(image|headers)-[a-z][a-z0-9.-]*)"
+    found = [name for name in fact(facts, "packages.installed") or {} if re.fullmatch(pattern, name)]
+    return sorted(name for name in found if "unsigned" not in name and "dbg" not in name)
 
 
 def kernels(facts: Facts) -> list[Json]:
