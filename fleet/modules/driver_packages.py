@@ -281,16 +281,21 @@ def _flavour(packages: DriverSet, facts: Facts, permitted: Sequence[str], versio
 
 
 def _prebuilt_kept(packages: DriverSet, facts: Facts, version: Version, flavour: str) -> tuple[str, ...]:
-    """Prebuilt modules of this very branch and flavour that are installed: then nothing is built here."""
+    """Prebuilt modules of this very driver and flavour that are installed: then nothing is built here.
+
+    They carry the kernel's version; the driver's is that of the libraries they came with.
+    """
     start = packages.prebuilt.get(flavour)
-    if start is None:
+    installed = _installed(facts)
+    library = packages.required[0][0].format(branch=version.major)
+    if start is None or upstream(installed.get(library, "")) != version.text:
         return ()
     others = [one for name, one in packages.prebuilt.items() if name != flavour]
     start = start.format(branch=version.major)
     longer = [
         one.format(branch=version.major) for one in others if len(one) > len(packages.prebuilt[flavour])
     ]
-    names = [name for name in _installed(facts) if name.startswith(start)]
+    names = [name for name in installed if name.startswith(start)]
     return tuple(sorted(name for name in names if not any(name.startswith(one) for one in longer)))
 
 
