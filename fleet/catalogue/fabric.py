@@ -28,9 +28,12 @@ def nvswitch_devices(files: Files | None = None) -> dict[str, str]:
     return {entry.id: str(entry["name"]) for entry in (files or Files()).section("fabric", "nvswitches")}
 
 
-def fabric_needs(gpu: Gpu, nvswitch_found: bool, files: Files | None = None) -> FabricNeeds:
-    """What a system of this GPU needs. ``nvswitch_found``: a switch is among its PCI devices."""
-    if gpu.nvswitch == "external":
+def fabric_needs(gpu: Gpu | None, nvswitch_found: bool, files: Files | None = None) -> FabricNeeds:
+    """What a system of this GPU needs. ``nvswitch_found``: a switch is among its PCI devices; of a GPU that is
+    not known (None) nothing else tells."""
+    if gpu is None:
+        kind = "nvswitch" if nvswitch_found else "none"
+    elif gpu.nvswitch == "external":
         kind = "external"
     elif gpu.nvswitch == "always":
         kind = "nvlink_5"

@@ -240,6 +240,18 @@ def systems(files: Files) -> Iterator[Fault]:
                 yield Fault("operating_systems", "package_families", entry.id, f"{what}: rows overlap")
 
 
+def driver_sets(files: Files) -> Iterator[Fault]:
+    """Each branch of a distribution has one set of packages per origin."""
+    rows: dict[tuple[str, str], list[Entry]] = {}
+    for entry in files.section("driver_packages", "sets"):
+        for distribution in entry["distributions"]:
+            rows.setdefault((entry["origin"], distribution), []).append(entry)
+    for (origin, distribution), entries in rows.items():
+        if _overlapping([entry.get("branches", {}) for entry in entries]):
+            what = f"another set of {origin} names the same branches for {distribution}"
+            yield Fault("driver_packages", "sets", entries[-1].id, what)
+
+
 def _overlapping(rows: Any) -> bool:
     spans = sorted((row.get("from", 0), row.get("to", 9999)) for row in rows)
     return any(high >= low for (_, high), (low, _) in pairwise(spans))
@@ -299,6 +311,7 @@ RULES: tuple[Rule, ...] = (
     branches,
     toolkits,
     systems,
+    driver_sets,
     dates,
     floors,
 )

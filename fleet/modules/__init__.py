@@ -37,6 +37,7 @@ _FILES = {
     "kernel_module": "kernel_module",
     "lineinfile": "lineinfile",
     "modprobe": "kernel_module",
+    "nvidia_driver": "nvidia_driver",
     "package": "package",
     "preflight": "preflight",
     "reboot": "reboot",

@@ -227,7 +227,9 @@ class _Making:
         self.cut_at: int | None = None
 
     def add(self, unit: Unit) -> bool:
-        """Make the unit's steps. False: nothing after it belongs to this segment."""
+        """Make the unit's steps. False: the unit, or nothing after it, belongs to this segment."""
+        if self.cut_at is not None and unit.index >= self.cut_at:
+            return False
         if unit.skipped is not None:
             self.results.append(unit.skipped)
         else:
@@ -245,6 +247,8 @@ class _Making:
                 self._ids[unit.task.register] = []  # registered again: the later task counts
             self._ids[unit.task.register].extend(step["id"] for step in unit.steps)
         self.units.append(unit)
+        if any(step["resource"] == "reboot" for step in unit.steps):
+            self.cut_at = unit.index + 1  # whatever module made it, the host may be down after this task
         return True
 
     def _stop(self, unit: Unit, said: list[ControllerResult]) -> None:
@@ -278,7 +282,8 @@ class _Making:
         for step in unit.steps:
             step["args"] = self._without_secrets(step["args"], f"{step['id']}:")
             if condition is not None:
-                step["when"] = condition
+                own = step.get("when")
+                step["when"] = condition if own is None else {"all": [condition, own]}
             if unit.become_user is not None:
                 step["become_user"] = unit.become_user
             if task.notify:

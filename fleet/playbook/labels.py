@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LONGEST = 60
 _FILES = ("file", "json_file", "line", "link")
+# What a step of this kind is about needs no argument.
+_SAYS_ITSELF = {"initramfs": "initramfs", "nvidia_modules": "kernel modules"}
 # The argument that names the thing, and the word for it, by kind of resource.
 _NAMED = {
     "apt_repository": ("name", "repository "),
@@ -56,6 +58,8 @@ def _what(step: Step, named: bool) -> str:
     if kind == "command":
         argv = args.get("argv")
         return _text(argv[0] if argv else args.get("shell"))
+    if kind in _SAYS_ITSELF:
+        return _SAYS_ITSELF[kind]
     if kind not in _NAMED:
         return ""
     argument, word = _NAMED[kind]

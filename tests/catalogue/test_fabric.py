@@ -24,6 +24,11 @@ def test_what_a_system_needs(gpu: str, switch: bool, needs: set[str]) -> None:
     assert set(fabric_needs(load().gpus.find(gpu), switch).needs) == needs
 
 
+def test_of_an_unknown_gpu_the_switches_tell() -> None:
+    assert fabric_needs(None, True).needs == ("fabric_manager",)
+    assert fabric_needs(None, False).needs == ()
+
+
 def test_the_fabric_manager_has_the_version_of_the_driver() -> None:
     assert fabric_needs(load().gpus.find("h100-sxm5-80gb"), True).exact
 

@@ -123,6 +123,12 @@ BROKEN = [
         "{id: cuda_apt, imex: [{to: 580, packages: [a]}, {from: 580, packages: [b]}]}",
         "package_families cuda_apt: imex: rows overlap",
     ),
+    # sets of driver packages
+    (
+        "driver_packages", "sets",
+        "{id: nvidia-ubuntu, branches: {to: 595}}",
+        "sets nvidia-ubuntu-590: another set of nvidia names the same branches for ubuntu",
+    ),
     # dates
     (
         "operating_systems", "releases",

@@ -14,7 +14,7 @@ from fleet.core.errors import InputError
 from fleet.core.secret import Secret
 from fleet.playbook.compile import CompiledSegment, HostCompiler, RunOptions
 from fleet.playbook.load import load_playbook
-from tests.facts import healthy_facts
+from tests.facts import healthy_facts, healthy_gpu_facts
 
 FACTS = healthy_facts()
 Compile = Callable[..., HostCompiler]
@@ -341,6 +341,33 @@ class TestSegments:
         second = compiler.segment(FACTS, {})
         assert ids(second) == ["3.command.command", "4.service.service"]
         assert second.last
+
+    def test_a_reboot_that_a_module_adds_ends_the_segment_too(self, play: Compile) -> None:
+        compiler = play(
+            "    - nvidia_driver: {version: 580.159.03, repository: {trusted: true}, reboot: if_needed}\n"
+            "    - command: after\n"
+        )
+        facts = healthy_gpu_facts({"packages.installed.libnvidia-nscq": "580.159.03-1"})
+        first = compiler.segment(facts, {})
+        assert ids(first)[-1] == "1.nvidia_driver.reboot"
+        assert not first.last
+        services = [step for step in first.plan["steps"] if step["id"].endswith(".fabric_manager")]
+        assert services[0]["when"] == {"reboot_required": False}
+        second = compiler.segment(facts, {})
+        assert ids(second) == ["2.command.command"]
+        assert second.last
+
+    def test_conditions_of_the_task_are_added_to_those_of_a_step(self, play: Compile) -> None:
+        compiler = play(
+            "    - {command: one, register: r}\n"
+            "    - nvidia_driver: {version: 580.159.03, repository: {trusted: true}, reboot: if_needed}\n"
+            "      when: r is changed\n"
+        )
+        facts = healthy_gpu_facts({"packages.installed.libnvidia-nscq": "580.159.03-1"})
+        compiler.segment(facts, {})
+        compiler.feed([result("1.command.command")])
+        steps = compiler.segment(facts, {}).plan["steps"]
+        assert [step["when"] for step in steps if "when" in step] == 2 * [{"reboot_required": False}]
 
     def test_facts_are_fresh_in_the_next_segment(self, play: Compile) -> None:
         compiler = play("    - reboot:\n    - {debug: {msg: '{{ ansible_kernel }}'}}\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from fleet.agent.facts.packages import manager_of
-from fleet.agent.protocol import Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference
 
 TYPE_CHECKING = False
@@ -24,9 +24,10 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 
 class Package(Resource):
-    """args: names [{name, version}], state, hold, allow_downgrade, install_recommends, lock_timeout_s,
-    also_allowed, change_held (held packages may be changed), and starts: units that the packages' own
-    scripts enable and start when they are first installed (only the check pass reads it)."""
+    """args: names [{name, version, hold}] (``hold`` there goes before the step's; null: left as it is), state,
+    hold, allow_downgrade, install_recommends, lock_timeout_s, also_allowed, change_held (held packages may be
+    changed). Only the check pass reads: starts, units that the packages' own scripts enable and start when they
+    are first installed; may_be_gone, what is to be absent may go with an earlier step's transaction."""
 
     kind = "package"
 
@@ -58,7 +59,7 @@ class Package(Resource):
             wanted = entry.get("version")
             if found["state"] != "installed" or wanted not in (None, found["version"]):
                 differences.append(difference(name, before, wanted or "installed"))
-            hold = args.get("hold")
+            hold = _wanted_hold(entry, args)
             if hold is not None and found["held"] != hold:
                 differences.append(difference("%s hold" % name, found["held"], hold))
         return differences
@@ -87,8 +88,10 @@ class Package(Resource):
         # All names of the step go into the one transaction, so that apt keeps the set consistent.
         entries = [entry for entry in args["names"] if not absent or entry["name"] in changing]
         held = [name for name in changing if state["packages"][name]["held"]]
+        ours = holds_of_fleet(host)
         also = [str(name) for name in args.get("also_allowed") or []]
-        foreign = [name for name in held if name not in holds_of_fleet(host)]
+        also_held = [name for name in also if state["manager"] == "apt" and _dpkg_state(host, name)["held"]]
+        foreign = [name for name in held if name not in ours]
         free = bool(args.get("change_held")) or args.get("hold") is False
         if foreign and not free:
             raise StepFailed(
@@ -100,26 +103,30 @@ class Package(Resource):
             remove=absent,
             allow_downgrade=bool(args.get("allow_downgrade")),
             install_recommends=bool(args.get("install_recommends")),
-            change_held=bool(held) or bool(args.get("change_held")),
+            change_held=bool(held)
+            or any(name in ours for name in also_held)
+            or bool(args.get("change_held")),
             lock_timeout_s=float(args.get("lock_timeout_s") or 300),
-            also_allowed=tuple(also),
+            # What somebody else holds is not allowed after all: apt is told to change held packages for ours.
+            also_allowed=tuple(name for name in also if name in ours or name not in also_held),
         )
 
     def _set_holds(self, host: Host, args: Json, manager: PackageManager, report: Reporter) -> None:
-        hold = args.get("hold")
-        if hold is None or args.get("state", "present") == "absent":
+        if args.get("state", "present") == "absent":
             return
         packages = self.read(host, args)["packages"]
-        names = [name for name in packages if packages[name]["held"] != hold]
-        if not names:
-            return
-        manager.wait_for_lock(float(args.get("lock_timeout_s") or 300), report)
-        report.progress("%s %s" % ("holding" if hold else "freeing", ", ".join(names)))
-        if hold:
-            remember_holds(host, add=names)  # first: a hold of ours must never look like somebody else's
-        manager.hold(names, hold)
-        if not hold:
-            remember_holds(host, drop=names)
+        wanted = {str(entry["name"]): _wanted_hold(entry, args) for entry in args["names"]}
+        for hold in (True, False):
+            names = [name for name in packages if wanted[name] is hold and packages[name]["held"] != hold]
+            if not names:
+                continue
+            manager.wait_for_lock(float(args.get("lock_timeout_s") or 300), report)
+            report.progress("%s %s" % ("holding" if hold else "freeing", ", ".join(names)))
+            if hold:
+                remember_holds(host, add=names)  # first: a hold of ours must never look like somebody else's
+            manager.hold(names, hold)
+            if not hold:
+                remember_holds(host, drop=names)
 
     def provides(self, args: Json) -> Provides:
         if args.get("state", "present") == "absent":
@@ -134,6 +141,11 @@ class Package(Resource):
             groups=["docker"] if engine else [],
             started=starts,
         )
+
+    def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:
+        """A transaction of an earlier step may leave nothing to remove."""
+        may_be_gone = args.get("may_be_gone") and differences and provided.get("packages")
+        return KNOWN_AFTER_APPLY if may_be_gone else None
 
 
 # Packages that bring a Docker Engine; `image` and `container` steps behind them cannot find theirs yet.
@@ -173,6 +185,12 @@ def judged(manager: PackageManager, request: Request) -> Transaction:
         remedy = "if that may happen, say so in the task: also_allowed: [%s]" % ", ".join(outside)
     what = "refused: the transaction would %s" % "; ".join(words for _, words in reasons)
     raise StepFailed(what, remedy)
+
+
+def _wanted_hold(entry: Json, args: Json) -> Optional[bool]:
+    """Whether this package is to be held; None: left as it is."""
+    hold = entry.get("hold", args.get("hold"))
+    return None if hold is None else bool(hold)
 
 
 def _dpkg_state(host: Host, name: str) -> Json:

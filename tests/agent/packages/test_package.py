@@ -17,7 +17,7 @@ from fleet.agent.paths import Paths
 from fleet.agent.pending import Pending
 from fleet.agent.process import Result
 from fleet.agent.resources import load
-from fleet.agent.resources.base import StepCancelled, StepFailed
+from fleet.agent.resources.base import Provides, StepCancelled, StepFailed
 from fleet.agent.resources.package import transact
 from fleet.agent.scrub import Scrubber
 from fleet.agent.segment import Segment
@@ -203,6 +203,55 @@ def test_a_hold_of_fleet_is_changed_and_kept(host: Any, report: Any) -> None:
     host.on("apt-get", "-y", answer=install)
     apply(host, report, names=[{"name": "runc", "version": "1.1"}], state="present", hold=True)
     assert "--allow-change-held-packages" in host.ran[-1]
+
+
+def test_a_package_may_have_a_hold_of_its_own_or_none(host: Any, report: Any) -> None:
+    host.write(
+        "/var/lib/dpkg/status",
+        stanza("dkms", "3") + stanza("libcuda1", "580") + stanza("old", "1", "hold ok installed"),
+    )
+    names = [{"name": "dkms", "hold": None}, {"name": "libcuda1"}, {"name": "old", "hold": False}]
+    assert differences(host, names=names, state="present", hold=True) == [
+        {"path": "libcuda1 hold", "before": False, "after": True},
+        {"path": "old hold", "before": True, "after": False},
+    ]
+    host.on("dpkg", "--set-selections", answer=OK)
+    apply(host, report, names=names, state="present", hold=True)
+    assert [each["stdin"] for each in host.options] == ["libcuda1 hold\n", "old install\n"]
+
+
+@pytest.mark.parametrize(("owner", "changes"), [("libcuda-old", True), ("", False)], ids=["fleet", "another"])
+def test_what_may_go_too_may_only_if_its_hold_is_of_fleet(
+    host: Any, report: Any, owner: str, changes: bool
+) -> None:
+    def install(argv: Any) -> Result:
+        host.write("/var/lib/dpkg/status", stanza("libcuda-new", "2"))
+        return OK
+
+    host.write("/state/holds", f"{owner}\n")
+    host.write("/var/lib/dpkg/status", stanza("libcuda-old", "1", "hold ok installed"))
+    host.on("apt-cache", "policy", answer=policy("libcuda-new", "2"))
+    simulated = "Remv libcuda-old [1]\nInst libcuda-new (2 x [amd64])\nConf libcuda-new (2 x [amd64])\n"
+    host.on("apt-get", "-s", answer=Result(0, simulated))
+    host.on("apt-get", "-y", answer=install)
+    wanted = {"names": [{"name": "libcuda-new", "version": "2"}], "also_allowed": ["libcuda-old"]}
+    if changes:
+        apply(host, report, state="present", **wanted)
+        assert "--allow-change-held-packages" in host.ran[-1]
+    else:
+        with pytest.raises(StepFailed, match="the transaction would remove libcuda-old"):
+            apply(host, report, state="present", **wanted)
+
+
+def test_what_an_earlier_transaction_may_take_is_not_promised_to_be_removed(host: Any) -> None:
+    host.write("/var/lib/dpkg/status", stanza("libcuda-old", "1"))
+    wanted = {"names": [{"name": "libcuda-old"}], "state": "absent", "may_be_gone": True}
+    found, package = differences(host, **wanted), load("package")
+    assert package.outlook(wanted, found, Provides(packages=["libcuda-new"])) == "known_after_apply"
+    assert package.outlook(wanted, found, Provides()) is None
+    assert (
+        package.outlook({**wanted, "may_be_gone": False}, found, Provides(packages=["libcuda-new"])) is None
+    )
 
 
 def test_freeing_forgets_the_hold(host: Any, report: Any) -> None:
