@@ -18,6 +18,7 @@ KINDS = (
     "apt_repository",
     "command",
     "container",
+    "container_check",
     "directory",
     "file",
     "group",

@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 class Package(Resource):
     """args: names [{name, version}], state, hold, allow_downgrade, install_recommends, lock_timeout_s,
-    also_allowed, change_held (held packages may be changed), and starts: units that the packages' own
-    scripts enable and start when they are first installed (only the check pass reads it)."""
+    also_allowed, change_held (held packages may be changed); and, only for the check pass, starts: units that
+    the packages' own scripts enable and start when they are first installed, and brings: files in them."""
 
     kind = "package"
 
@@ -130,6 +130,7 @@ class Package(Resource):
         return Provides(
             engine=engine,
             packages=names,
+            files=[str(path) for path in args.get("brings") or ()],
             units=[*starts, *(ENGINE_UNITS if engine else ())],
             groups=["docker"] if engine else [],
             started=starts,
