@@ -59,7 +59,7 @@ _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
         False,
     ),
     (
-        r"unresolvable CDI devices ?([^\s:,]*)|CDI device injection failed",
+        r"unresolvable CDI devices ([^\s:,]+)",
         "runtime_missing",
         "the engine finds no CDI specification of the device {0}",
         "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml  # or run the container_toolkit module",
@@ -87,7 +87,7 @@ _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
         False,
     ),
     (
-        r"Driver/library version mismatch(?:\s+NVML library version: ([0-9.]+))?",
+        r"[Dd]river/library version mismatch(?:\s+NVML library version: ([0-9.]+))?",
         "driver_library_mismatch",
         "the loaded driver and its libraries are of different versions (libraries: {0})",
         "reload the driver or reboot: fleet provision does it with leave",

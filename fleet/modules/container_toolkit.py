@@ -274,14 +274,15 @@ def _engine_version(args: Json, facts: Facts, answers: Answers) -> Version | Non
     pinned = upstream_version(args["engine"].get("version"))
     if pinned is not None:
         return pinned
-    if args["engine"].get("source") == "docker":
-        return feature_since("gpus_by_cdi")  # whatever is newest there
+    if _engine_to_come(args, facts) is None:
+        return feature_since("gpus_by_cdi")  # Docker's own, and whatever is newest there
     offered = [version for versions in (answers.get("engine") or {}).values() for version in versions]
     return upstream_version(offered[0]) if offered else None
 
 
 def _engine_to_come(args: Json, facts: Facts) -> str | None:
-    """The distribution's package of an engine that is not there yet and whose version must be asked for."""
+    """The distribution's package of an engine that is not there yet and whose version must be asked for; None
+    also where the distribution has none, so that it can only be Docker's own."""
     given = args["engine"].get("version") or args["engine"].get("source") == "docker"
     if engine_present(facts) or given:
         return None
