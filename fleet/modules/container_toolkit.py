@@ -94,7 +94,7 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     if not nvidia_gpus(facts):
         return []
     asked: list[Json] = []
-    if _outdated(args, facts):
+    if _outdated(args, facts) and not _is_dnf(facts):
         names = list(toolkit_repository().packages)
         query: Json = {"id": "versions", "kind": "package_versions", "names": names}
         repository = _repository(args, facts, context)
@@ -118,7 +118,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     if refused:
         return refused
     said = []
-    if fact(facts, "packages.manager") == "dnf":
+    if _is_dnf(facts):
         text = "the toolkit's repository is written on apt hosts only: here its packages must be on offer already"
         said.append(context.result("message", text))
     why = _held_back(args, facts, answers, context)
@@ -139,7 +139,7 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         return []
     made: list[Step] = []
     repository = _repository(args, facts, context)
-    if repository is not None and fact(facts, "packages.manager") != "dnf":
+    if repository is not None:
         made.append(context.step("repository", "apt_repository", repository, deadline_s=PACKAGE_DEADLINE_S))
     if _held_back(args, facts, answers, context):
         return made
@@ -164,7 +164,7 @@ def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) ->
     if error:
         text = f"{DAEMON_JSON}:{error['line']}:{error['column']}: {error['message']}; it was not touched"
         return [context.result("failed", text, remedy="correct the file by hand and run again", stops=True)]
-    for name in _outdated(args, facts):
+    for name in [] if _is_dnf(facts) else _outdated(args, facts):
         offered = (answers.get("versions") or {}).get(name, [])
         if matching(args["version"], offered) is None:
             return [pin_refused(name, args["version"], offered, context)]
@@ -181,6 +181,11 @@ def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) ->
             remedy = f"take NVIDIA's lines out of {path} by hand and run again"
             return [context.result("failed", text, remedy=remedy, stops=True)]
     return []
+
+
+def _is_dnf(facts: Facts) -> bool:
+    """A host of which neither a repository can be written nor versions asked; pins go to dnf as they are."""
+    return fact(facts, "packages.manager") == "dnf"
 
 
 def _legacy_lists(facts: Facts) -> list[str]:
@@ -205,7 +210,7 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json | None:
     and the site names no key to verify one by."""
     upstream, site = toolkit_repository(), args["repository"]
     verified = any(site.get(name) for name in ("key", "key_file", "trusted"))
-    if fact(facts, "packages.manager") == "dnf" or (not verified and _installed(args, facts)):
+    if _is_dnf(facts) or (not verified and _installed(args, facts)):
         return None
     if not verified:
         message = "container_toolkit needs repository.key_file (NVIDIA's signing key, a file in files/)"
