@@ -9,7 +9,7 @@ What is left of nvidia-docker2 and of sources from the days of apt-key goes. Fac
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_repository
@@ -149,7 +149,10 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         made.append(package_step(names, {}, context, removal=True, part="replaced"))
     made.append(_packages_step(args, facts, answers, context))
     settings = _settings(args, facts, answers)
-    made += [directory_step(context), settings_step(settings, context, validates=_validates(facts))]
+    # rpm moves the daemon.json of nvidia-docker2 aside when that goes: what stood there is written again.
+    kept = fact(facts, "engine.daemon_json.parsed") if replaced else None
+    merged = _laid_over(kept, settings) if kept else settings
+    made += [directory_step(context), settings_step(merged, context, validates=_validates(facts))]
     made += _engine_steps(settings, facts, context)
     if _mode(args, facts, answers) == "cdi" and _driver_comes(facts, context):
         # Of whatever driver is loaded when the step's turn comes: an earlier step may change it.
@@ -305,6 +308,13 @@ def _settings(args: Json, facts: Facts, answers: Answers) -> Json:
     if _mode(args, facts, answers) == "cdi" and _opts_in(args, facts, answers):
         settings["features"] = {"cdi": True}
     return settings
+
+
+def _laid_over(now: Any, wanted: Any) -> Any:
+    """``wanted`` merged into ``now``, as the ``json_file`` resource does it."""
+    if not (isinstance(now, dict) and isinstance(wanted, dict)):
+        return wanted
+    return {**now, **{key: _laid_over(now.get(key), value) for key, value in wanted.items()}}
 
 
 def _opts_in(args: Json, facts: Facts, answers: Answers) -> bool:
