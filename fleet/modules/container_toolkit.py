@@ -192,9 +192,10 @@ def _is_dnf(facts: Facts) -> bool:
 
 
 def _legacy_lists(facts: Facts) -> list[str]:
-    """Source lists that must go and are not among those known by name."""
+    """Source lists of apt that must go and are not among those known by name."""
     known = toolkit_repository().list_files
-    return [path for path in fact(facts, "container_toolkit.legacy_sources") or () if path not in known]
+    found = [] if _is_dnf(facts) else fact(facts, "container_toolkit.legacy_sources") or []
+    return [str(path) for path in found if path not in known]
 
 
 def _uris(content: str) -> list[str]:
