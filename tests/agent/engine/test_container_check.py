@@ -169,6 +169,14 @@ def test_another_engine_or_digest_makes_it_due_too(box: Box, report: Any) -> Non
     assert "image" in box.differences(digest=other)[0]["before"]
 
 
+def test_the_facts_say_where_no_check_was_made_and_where_its_record_is_broken(box: Box) -> None:
+    assert checks.collect(box.host) == {"container_check": None, "container_check_reason": "not_collected"}
+    box.write("state/checks/container.json", "[]")
+    with pytest.raises(ValueError, match="no object"):
+        checks.collect(box.host)
+    assert box.differences()[0]["before"] is None  # and the check is made anew
+
+
 def test_a_failure_is_kept_and_tried_again(box: Box, report: Any) -> None:
     box.engine.start_error = 'could not select device driver "" with capabilities: [[gpu]]'
     reason = box.fails(report).what
