@@ -166,6 +166,14 @@ class Engine:
     def start_container(self, name: str) -> None:
         self.post("/containers/%s/start" % name, deadline_s=120.0)
 
+    def wait_container(
+        self, name: str, deadline_s: float, cancelled: Callable[[], bool] = lambda: False
+    ) -> int:
+        """The exit code of a container, once it has ended. EngineUnavailable ("timeout") past the deadline."""
+        for answer in self.stream("/containers/%s/wait" % name, {}, {}, deadline_s, cancelled):
+            return int(answer.get("StatusCode") or 0)
+        raise EngineUnavailable("the engine did not say how %s ended" % name, "protocol")
+
     def stop_container(self, name: str, grace_s: int = 10) -> None:
         self.post("/containers/%s/stop" % name, {"t": str(grace_s)}, deadline_s=grace_s + 60.0)
 
@@ -173,9 +181,9 @@ class Engine:
         query = {"force": "1"} if force else {}
         self.request("DELETE", "/containers/%s" % name, query, deadline_s=60.0)
 
-    def logs(self, name: str, tail: int = 20) -> str:
-        """The last lines of both outputs, in the order they were written."""
-        query = {"stdout": "1", "stderr": "1", "tail": str(tail)}
+    def logs(self, name: str, tail: Optional[int] = 20) -> str:
+        """The last lines of both outputs (``None``: all), in the order they were written."""
+        query = {"stdout": "1", "stderr": "1", "tail": "all" if tail is None else str(tail)}
         raw = self._raw(_Call("GET", self._versioned("/containers/%s/logs" % name), self.timeout_s, query))
         return demultiplex(raw).decode("utf-8", "replace")
 

@@ -128,7 +128,7 @@ def package_versions(host: Host, names: List[str], repositories: List[Json]) -> 
     """name -> versions offered, newest first; [] for a name that nobody offers.
 
     With ``repositories`` (arguments of ``apt_repository``) only those are asked; without, the host's own
-    sources: its lists as they are when at most a day old, else refreshed privately.
+    sources: its lists as they are when at most a day old and they have every name, else refreshed privately.
     """
     from fleet.agent.facts import packages as facts
 
@@ -144,7 +144,9 @@ def package_versions(host: Host, names: List[str], repositories: List[Json]) -> 
 
         age = facts.lists_age_s(host, time.time())
         if age is not None and age <= 24 * 3600:
-            return _versions(host, names, [])
+            found = _versions(host, names, [])
+            if all(found.values()):  # else they may be those of some sources only
+                return found
     with PrivateApt(host) as private:
         private.configure(repositories)
         private.refresh()

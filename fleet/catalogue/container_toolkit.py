@@ -13,12 +13,22 @@ from fleet.catalogue.versions import Version, release
 
 @dataclass(frozen=True)
 class ToolkitRepository:
-    """Addresses of the list file (deb) and the repository file (rpm), where the key goes, what is installed."""
+    """Addresses of the list file (deb) and the repository file (rpm), where the key goes, what is installed.
+
+    ``base_url`` is what that list file names, without the architecture's folder (``amd64``). ``list_files`` are
+    those that guides make people write; an entry of one contains one of ``same_as``. ``replaced_packages`` came
+    before these and must go.
+    """
 
     deb: str
     rpm: str
     keyring: str
     packages: tuple[str, ...]
+    base_url: str
+    key_fingerprint: str
+    list_files: tuple[str, ...]
+    same_as: tuple[str, ...]
+    replaced_packages: tuple[str, ...]
     provenance: Provenance
 
 
@@ -28,8 +38,23 @@ def toolkit_repository(files: Files | None = None) -> ToolkitRepository:
         one for one in _files(files).section("container_toolkit", "repositories") if one.id == "stable"
     )
     return ToolkitRepository(
-        entry["deb"], entry["rpm"], entry["keyring"], tuple(entry["packages"]), entry.provenance
+        entry["deb"],
+        entry["rpm"],
+        entry["keyring"],
+        tuple(entry["packages"]),
+        entry["base_url"],
+        entry["key_fingerprint"],
+        tuple(entry["list_files"]),
+        tuple(entry["same_as"]),
+        tuple(entry["replaced_packages"]),
+        entry.provenance,
     )
+
+
+def cdi_0_7_since(files: Files | None = None) -> Version:
+    """The first version whose CDI specifications need an engine that knows CDI 0.7."""
+    features = _files(files).section("container_toolkit", "features")
+    return next(release(one["since"]) for one in features if one.id == "cdi_spec_0_7")
 
 
 def toolkit_versions(files: Files | None = None) -> tuple[Version, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fleet.catalogue.data_files import within
 from fleet.catalogue.entries import Entry, Files
+from fleet.catalogue.versions import Version, release
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ def foreign_packages(source: str) -> tuple[str, ...]:
 def reloadable_keys() -> frozenset[str]:
     """Keys of daemon.json that ``systemctl reload docker`` applies."""
     return frozenset(_one("reload", "keys")["keys"])
+
+
+def feature_since(name: str) -> Version:
+    """The first release with a feature: ``gpus``, ``cdi_opt_in``, ``cdi_spec_0_7``, ``cdi_default`` …"""
+    return release(_one("features", name)["since"])
 
 
 def default_address_pools() -> list[tuple[str, int]]:

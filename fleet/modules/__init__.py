@@ -25,6 +25,8 @@ _FILES = {
     "assert": "assert_",
     "command": "command",
     "container": "container",
+    "container_check": "container_check",
+    "container_toolkit": "container_toolkit",
     "copy": "copy",
     "deb822_repository": "apt_repository",
     "debug": "debug",

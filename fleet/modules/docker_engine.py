@@ -7,21 +7,18 @@ state needs a restart, the steps that would cause it are left out, nothing of th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleet.audit.facts import fact, releases
-from fleet.audit.leave import reasons_against
 from fleet.catalogue.docker import (
     EnginePackages,
     distribution_packages,
-    reloadable_keys,
     upstream_packages,
     upstream_repository,
 )
 from fleet.modules import apt_repository
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
-    SERVICE_DEADLINE_S,
     Answers,
     Argument,
     ArgumentProblem,
@@ -30,13 +27,25 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
+from fleet.modules.engine_settings import (
+    DAEMON_JSON,
+    changed_keys,
+    directory_step,
+    engine_present,
+    fixed_keys,
+    matching,
+    reload_is_enough,
+    restart_permitted,
+    restart_refused,
+    service_step,
+    settings_step,
+)
 from fleet.modules.package import installed_version, package_step, pin_refused
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
 DECIDES = True
-DAEMON_JSON = "/etc/docker/daemon.json"
 READS_FACTS = True
 ARGUMENTS = {
     "source": Argument(
@@ -98,7 +107,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     if args["version"] is not None:
         for name in _outdated(args, facts):
             offered = (answers.get("versions") or {}).get(name, [])
-            if _matching(args, offered) is None:
+            if matching(args["version"], offered) is None:
                 said.append(pin_refused(name, args["version"], offered, context))
     why = _held_back(args, facts, context)
     if why and not said:
@@ -114,7 +123,7 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     network must already be the one that is wanted (:mod:`fleet.audit.rules.network`).
     """
     packages = _packages(args, facts)
-    present = fact(facts, "engine.present") is not False
+    present = engine_present(facts)
     held_back = _held_back(args, facts, context) is not None
     made: list[Step] = []
     if args["source"] == "docker":
@@ -129,13 +138,10 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     )
     settings: list[Step] = []
     if args["settings"]:
-        settings.append(
-            context.step(
-                "directory", "directory", {"path": "/etc/docker", "mode": "0755", "state": "present"}
-            )
-        )
-        if not (held_back and _changed_keys(args, facts)):
-            settings.append(_settings_step(args, packages.validates and present, context))
+        settings.append(directory_step(context))
+        if not (held_back and changed_keys(args["settings"], facts)):
+            validates = packages.validates and present
+            settings.append(settings_step(args["settings"], context, validates=validates, mode="0644"))
     made += [*engine, *settings] if present else [*settings, *engine]
     made.append(_service_step(args, facts, context))
     return made
@@ -191,41 +197,24 @@ def _engine_step(
             installed = installed_version(facts, name)
             offered = [installed] if installed else []
             offered += (answers.get("versions") or {}).get(name, [])
-            wanted["version"] = _matching(args, offered) or args["version"]
+            wanted["version"] = matching(args["version"], offered) or args["version"]
         names.append(wanted)
     step = package_step(names, {"hold": args["hold"]}, context, part="engine")
     if packages.starts and fact(facts, "packages.manager") == "apt":
         step["args"]["starts"] = list(packages.starts)
-    if _outdated(args, facts) and fact(facts, "engine.present") is not False:
+    if _outdated(args, facts) and engine_present(facts):
         step["disruptive"] = True
     return step
 
 
-def _settings_step(args: Json, validates: bool, context: Context) -> Step:
-    wanted: Json = {"path": DAEMON_JSON, "merge": args["settings"], "mode": "0644", "backup": True}
-    if validates:
-        wanted["validate"] = ["dockerd", "--validate", "--config-file", "%s"]
-    return context.step("settings", "json_file", wanted)
-
-
 def _service_step(args: Json, facts: Facts, context: Context) -> Step:
     """The service. It reflects daemon.json, unless that could mean a restart and others use the host."""
-    wanted: Json = {"name": "docker", "state": "started", "enabled": True}
-    reload = _reload_is_enough(args, facts)
-    present = fact(facts, "engine.present") is not False
-    permitted = context.disrupt or not present or not reasons_against(facts)
-    restarts = bool(args["settings"]) and present and permitted and not reload
-    if args["settings"] and (permitted or reload):
-        wanted.update(reflects=[DAEMON_JSON], reload=reload)
-    wanted["disruptive"] = restarts
-    return context.step("service", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=restarts)
-
-
-def _reload_is_enough(args: Json, facts: Facts) -> bool:
-    """Whether a reload applies what changes. With nothing left to change, what an interrupted run wrote is
-    not known, so every wanted key must be one that a reload applies."""
-    keys = _changed_keys(args, facts) or list(args["settings"])
-    return set(keys) <= reloadable_keys()
+    settings = args["settings"]
+    reload = reload_is_enough(settings, facts)
+    permitted = restart_permitted(facts, context)
+    restarts = bool(settings) and engine_present(facts) and permitted and not reload
+    reflects = [DAEMON_JSON] if settings and (permitted or reload) else []
+    return service_step(context, reflects=reflects, reload=reload, disruptive=restarts)
 
 
 def _outdated(args: Json, facts: Facts) -> list[str]:
@@ -233,46 +222,18 @@ def _outdated(args: Json, facts: Facts) -> list[str]:
     if args["version"] is None:
         return []
     versioned = _packages(args, facts).versioned
-    return [name for name in versioned if _matching(args, [installed_version(facts, name)]) is None]
-
-
-def _matching(args: Json, offered: list[Any]) -> str | None:
-    """The first of ``offered`` (newest first) that the pin means, or None."""
-    import fnmatch
-
-    pin = args["version"]
-    patterns = [pin, f"*:{pin}-*", f"{pin}-*", f"{pin}+*", f"*:{pin}+*"] if "*" not in pin else [pin]
-    for version in offered:
-        if version is not None and any(fnmatch.fnmatchcase(str(version), pattern) for pattern in patterns):
-            return str(version)
-    return None
-
-
-def _changed_keys(args: Json, facts: Facts) -> list[str]:
-    """Wanted keys that daemon.json does not have as wanted."""
-    now = fact(facts, "engine.daemon_json.parsed") or {}
-    return sorted(key for key, value in args["settings"].items() if not _holds(now.get(key), value))
-
-
-def _holds(now: Any, wanted: Any) -> bool:
-    """Whether merging ``wanted`` into ``now`` changes nothing: mappings are merged, all else is replaced."""
-    if isinstance(now, dict) and isinstance(wanted, dict):
-        return all(key in now and _holds(now[key], value) for key, value in wanted.items())
-    return bool(now == wanted)
+    return [name for name in versioned if matching(args["version"], [installed_version(facts, name)]) is None]
 
 
 def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     """Why the engine may not be restarted though the wanted state needs it; None where it may or need not."""
-    if context.disrupt or fact(facts, "engine.present") is False:
+    if context.disrupt or not engine_present(facts):
         return None
     causes = []
     outdated = _outdated(args, facts)
     if outdated:
         causes.append(f"{outdated[0]} is to become version {args['version']}")
-    fixed = [key for key in _changed_keys(args, facts) if key not in reloadable_keys()]
+    fixed = fixed_keys(args["settings"], facts)
     if fixed:
         causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
-    reasons = reasons_against(facts)
-    if not causes or not reasons:
-        return None
-    return f"{'; '.join(reasons)} ({'; '.join(causes)})"
+    return restart_refused(causes, facts, context)

@@ -80,6 +80,7 @@ class HostReportBuilder:
             "steps": [_step(step, check=self._view.check) for step in self._steps(view)],
             "findings": view.findings,
             "facts": view.facts,
+            "container_check": (view.facts or {}).get("container_check"),
             "fleet_version": fleet.__version__,
             "controller": self._controller,
         }

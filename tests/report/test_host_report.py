@@ -50,6 +50,26 @@ def test_a_host_never_heard_has_a_valid_report_too() -> None:
     assert (report["facts"], report["simulated"], report["steps"]) == (None, None, [])
 
 
+def test_what_the_container_check_found_is_a_part_of_its_own() -> None:
+    found = {
+        "passed": True,
+        "reason": None,
+        "key": {"boot": "b", "driver": "580.159.03", "image": "sha256:" + "a" * 64},
+        "reference": "pytorch-cuda:v2.7",
+        "digest": "sha256:" + "a" * 64,
+        "checked_at": "2026-11-30T14:00:30Z",
+        "simulated": True,
+        "versions": {"python": "3.11.2", "torch": "2.7.0", "cuda": "12.8"},
+    }
+    builder = built(story.mixed())
+    facts = healthy_facts({"container_check": found})
+    builder.handle(Event(story.RUN, 999, "2026-11-30T14:01:01.000Z", "gpu01", "host_facts", {"facts": facts}))
+    report = builder.document("gpu01", Ending("converged"))
+    assert report["container_check"] == found
+    assert validate(report, "report") == []
+    assert document()["container_check"] is None
+
+
 def test_steps_behind_the_end_are_not_reached_and_not_counted() -> None:
     builder = built(story.mixed())
     report = builder.document("gpu02", Ending("pending", "busy", "fleet provision lab.yaml --disrupt"))

@@ -39,6 +39,7 @@ GROUPS = (
     "network",
     "services",
     "sessions",
+    "checks",
 )
 
 
@@ -60,6 +61,7 @@ KEYS_OF = {
     "network": ("network",),
     "services": ("systemd", "kubelet", "slurmd", "gpu_operator"),
     "sessions": ("desktop_sessions",),
+    "checks": ("container_check",),
 }
 
 

@@ -19,6 +19,7 @@ KINDS = (
     "cdi_specification",
     "command",
     "container",
+    "container_check",
     "directory",
     "file",
     "group",

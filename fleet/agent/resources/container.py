@@ -7,10 +7,12 @@ out. The client is :mod:`fleet.agent.engine`.
 
 from __future__ import annotations
 
+import os
 import re
 
 from fleet.agent.digest import sha256
 from fleet.agent.engine import Engine, EngineError
+from fleet.agent.files import read_bytes
 from fleet.agent.protocol import Json, canonical
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference, is_secret
 from fleet.agent.resources.image import engine_failure
@@ -28,8 +30,10 @@ _UNITS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 class Container(Resource):
-    """See the module. ``args``: CONTRACT §2, plus ``gpus`` ("all" or a count, asks the engine's GPU
-    driver), ``devices`` (paths, or CDI names such as nvidia.com/gpu=all), ``entrypoint``, ``stop_timeout_s``.
+    """See the module. ``args``: name, image, command, state, env, ports, volumes, restart, labels, user,
+    memory, cpus, shm_size, ipc, network, ``gpus`` ("all", a count, or a list of indexes and UUIDs) with
+    ``gpu_request`` (gpus: the engine's GPU driver; cdi; auto: what the host has), ``devices`` (paths, or CDI
+    names such as nvidia.com/gpu=all), ``entrypoint``, ``stop_timeout_s``.
     """
 
     kind = "container"
@@ -45,7 +49,7 @@ class Container(Resource):
             return {"exists": False, "running": False, "hash": None, "image": None, "wanted_image": None}
         labels = (found.get("Config") or {}).get("Labels") or {}
         if LABEL not in labels and args.get("state") != "absent":
-            raise _foreign(args, found)
+            raise foreign(args, found)
         return {
             "exists": True,
             "running": bool((found.get("State") or {}).get("Running")),
@@ -85,7 +89,7 @@ class Container(Resource):
         replace = replace or (state["exists"] and state["wanted_image"] not in (None, state["image"]))
         grace = int(args.get("stop_timeout_s") or 10)
         if wanted == "absent" and state["exists"] and state["hash"] is None:
-            raise _foreign(args, docker.container(name) or {})
+            raise foreign(args, docker.container(name) or {})
         if state["running"] and (replace or wanted != "running"):
             report.progress("stopping container %s" % name)
             docker.stop_container(name, grace)
@@ -124,6 +128,12 @@ class Container(Resource):
             return StepFailed(
                 "container %s: %s" % (args["name"], error.message), "ss -ltnp  # shows what uses that port"
             )
+        from fleet.agent.gpu_failures import explained
+
+        known = explained(error.message) if args.get("gpus") or args.get("devices") else None
+        if known is not None:
+            what = "container %s: %s: %s" % (args["name"], known.reason, known.words)
+            return StepFailed(what, known.remedy)
         return engine_failure(error, "container %s" % args["name"])
 
     def requires(self, args: Json) -> Provides:
@@ -135,7 +145,8 @@ class Container(Resource):
         return RESOURCE.forecast({"state": args.get("state", "running")}, provided)
 
 
-def _foreign(args: Json, found: Json) -> StepFailed:
+def foreign(args: Json, found: Json) -> StepFailed:
+    """A container of this name is somebody else's."""
     return StepFailed(
         "there is already a container %s (%s), and fleet did not make it"
         % (args["name"], (found.get("Config") or {}).get("Image", "unknown image")),
@@ -175,6 +186,10 @@ def configuration(host: Host, args: Json) -> Json:
     }
     _resources(host_config, args)
     _devices(host_config, args)
+    if args.get("gpus"):
+        request = args.get("gpu_request") or "gpus"
+        by = gpu_way(host, host.docker) if request == "auto" else request
+        host_config["DeviceRequests"].insert(0, device_request(args["gpus"], by))
     if args.get("network"):
         host_config["NetworkMode"] = args["network"]
     body: Json = {
@@ -197,20 +212,62 @@ def _resources(host_config: Json, args: Json) -> None:
         host_config["ShmSize"] = size_bytes(args["shm_size"])
     if args.get("cpus"):
         host_config["NanoCpus"] = round(float(args["cpus"]) * 1e9)
+    if args.get("ipc"):
+        host_config["IpcMode"] = args["ipc"]
 
 
 def _devices(host_config: Json, args: Json) -> None:
-    gpus = args.get("gpus")
-    if gpus:
-        count = -1 if gpus == "all" else int(gpus)
-        request = {"Driver": "", "Count": count, "Capabilities": [["gpu"]]}
-        host_config["DeviceRequests"].append(request)
     for device in args.get("devices") or []:
         if device.startswith("/"):
             entry = {"PathOnHost": device, "PathInContainer": device, "CgroupPermissions": "rwm"}
             host_config["Devices"].append(entry)
         else:
             host_config["DeviceRequests"].append({"Driver": "cdi", "DeviceIDs": [device]})
+
+
+def device_request(gpus: Any, by: str) -> Json:
+    """The engine's request for GPUs: "all", a count, or a list of indexes and UUIDs.
+
+    ``by`` "gpus" asks its GPU driver, as ``docker run --gpus`` does; "cdi" names devices of the CDI
+    specification, which has no counts: the first ones are taken.
+    """
+    whole = gpus == "all"
+    names = [str(name) for name in gpus] if isinstance(gpus, list) else []
+    if by == "cdi":
+        names = ["all"] if whole else names or [str(number) for number in range(int(gpus))]
+        return {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=%s" % name for name in names]}
+    request: Json = {"Driver": "", "Capabilities": [["gpu"]]}
+    if names:
+        request["DeviceIDs"] = names
+    else:
+        request["Count"] = -1 if whole else int(gpus)
+    return request
+
+
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+
+
+def gpu_way(host: Host, docker: Engine) -> str:
+    """How this host gives GPUs to containers now: "cdi" where the engine has it and a specification of
+    NVIDIA GPUs is there, else "gpus"."""
+    return "cdi" if cdi_specifications(host) and docker.info().get("CDISpecDirs") else "gpus"
+
+
+def cdi_specifications(host: Host) -> List[str]:
+    """The files that specify NVIDIA GPUs where engines look, sorted."""
+    found = []
+    for folder in CDI_FOLDERS:
+        try:
+            names = os.listdir(host.path(folder))
+        except OSError:
+            continue
+        for name in names:
+            path = "%s/%s" % (folder, name)
+            if name.endswith((".yaml", ".yml", ".json")) and b"nvidia.com/gpu" in (
+                read_bytes(host, path) or b""
+            ):
+                found.append(path)
+    return sorted(found)
 
 
 def ports(entries: List[Any]) -> Tuple[Dict[str, List[Json]], Dict[str, Json]]:

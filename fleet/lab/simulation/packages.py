@@ -237,7 +237,8 @@ def toolkit_packages(versions: Sequence[str] = TOOLKITS) -> Iterator[Package]:
             contents.runtime_hook(),
         )  # fmt: skip
     yield Package("nvidia-docker2", "2.14.0-1", "NVIDIA Container Runtime for Docker",
-                  {"Depends": ("nvidia-container-toolkit (>= 1.13.0-1)",)}, contents.nvidia_docker2())  # fmt: skip
+                  {"Depends": ("nvidia-container-toolkit (>= 1.13.0-1)",)}, contents.nvidia_docker2(),
+                  configuration=("etc/docker/daemon.json",))  # fmt: skip
 
 
 def kernel_packages(releases: Sequence[str]) -> Iterator[Package]:

@@ -6,7 +6,7 @@ import base64
 import json
 import socketserver
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -27,6 +27,12 @@ class FakeEngine:
         self.credentials: tuple[str, str] | None = None
         self.pull_error: str | None = None
         self.dies_at_once = False
+        self.created: list[tuple[str, dict[str, Any]]] = []  # (name, body) of every container made
+        self.start_error: str | None = None
+        self.info: dict[str, Any] = {}
+        self.ends_with: Callable[[dict[str, Any]], str] | None = None  # what a container prints, by its body
+        self.released = threading.Event()  # a wait for a container is answered once this is set
+        self.released.set()
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.prefixes: set[str] = set()
         self.connections = 0
@@ -117,7 +123,13 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer(200, {"Version": "20.10.24", "ApiVersion": engine.api_version})
         if path == "/info":
             return self.answer(
-                200, {"ServerVersion": "20.10.24", "DockerRootDir": "/var/lib/docker", "Driver": "overlay2"}
+                200,
+                {
+                    "ServerVersion": "20.10.24",
+                    "DockerRootDir": "/var/lib/docker",
+                    "Driver": "overlay2",
+                    **engine.info,
+                },
             )
         if path == "/auth":
             good = (body["username"], body["password"]) == engine.credentials
@@ -210,6 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
             state = {"Running": False, "ExitCode": 0}
             made = {"Id": "c1", "Image": image["Id"], "Config": body, "State": state}
             engine.containers[query["name"]] = made
+            engine.created.append((query["name"], body))
             return self.answer(201, {"Id": "c1"})
         found = engine.containers.get(name)
         if found is None:
@@ -217,6 +230,16 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "DELETE":
             del engine.containers[name]
             return self.answer(204)
+        if verb == "start" and engine.start_error is not None:
+            return self.answer(500, {"message": engine.start_error})
+        if verb == "wait":
+            engine.released.wait(10)
+            return self.answer(200, {"StatusCode": 0})
+        if verb == "logs" and engine.ends_with is not None:
+            text = engine.ends_with(found["Config"]).encode()
+            return self.chunks(
+                [b"\1\0\0\0" + len(text).to_bytes(4, "big") + text], "application/octet-stream"
+            )
         if verb == "start":
             found["State"] = {"Running": not engine.dies_at_once, "ExitCode": 3 if engine.dies_at_once else 0}
             return self.answer(204)

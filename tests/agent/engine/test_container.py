@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.agent.resources import load
 from fleet.agent.resources.base import StepFailed
-from fleet.agent.resources.container import config_hash, configuration, ports, size_bytes
+from fleet.agent.resources.container import config_hash, configuration, device_request, ports, size_bytes
 
 from .fake import FakeEngine
 
@@ -29,6 +30,7 @@ ARGS: dict[str, Any] = {
     "gpus": "all",
     "devices": ["/dev/fuse", "nvidia.com/gpu=0"],
     "user": "1000:1000",
+    "ipc": "shareable",
 }
 
 
@@ -73,6 +75,9 @@ def test_the_engine_gets_the_whole_configuration(ready: Any) -> None:
         {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]},
     ]
     assert limits["Devices"][0]["PathOnHost"] == "/dev/fuse"
+    assert limits["IpcMode"] == "shareable"
+    assert limits["Binds"] == ["/data:/data:ro"]
+    assert body["User"] == "1000:1000"
     assert limits["RestartPolicy"] == {"Name": "unless-stopped"}
 
 
@@ -95,6 +100,55 @@ def test_a_changed_configuration_recreates_it(engine: FakeEngine, ready: Any, re
     apply(ready, report, memory="16g")
     assert verbs(engine) == ["stop", "DELETE", "create", "start"]
     assert differences(ready, memory="16g") == []
+
+
+MIG = "MIG-5f4e3d2c-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "by", "request_"),
+    [
+        ("all", "gpus", {"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}),
+        (2, "gpus", {"Driver": "", "Count": 2, "Capabilities": [["gpu"]]}),
+        (["0", MIG], "gpus", {"Driver": "", "DeviceIDs": ["0", MIG], "Capabilities": [["gpu"]]}),
+        ("all", "cdi", {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}),
+        (2, "cdi", {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]}),
+        ([MIG], "cdi", {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={MIG}"]}),
+    ],
+)
+def test_gpus_are_asked_for_in_both_ways(gpus: Any, by: str, request_: dict[str, Any]) -> None:
+    assert device_request(gpus, by) == request_
+
+
+def test_without_a_way_named_the_host_decides(engine: FakeEngine, ready: Any, root: Path) -> None:
+    def driver(args: dict[str, Any]) -> str:
+        ready.invalidate()
+        return str(configuration(ready, args)["HostConfig"]["DeviceRequests"][0]["Driver"])
+
+    auto = {**ARGS, "gpu_request": "auto"}
+    assert driver(auto) == ""
+    (root / "var/run/cdi").mkdir()
+    (root / "var/run/cdi/nvidia.yaml").write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+    assert driver(auto) == ""  # there is a specification, and this engine reads none
+    engine.info = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}
+    assert driver(auto) == "cdi"
+    assert driver({**ARGS, "gpu_request": "gpus"}) == ""
+
+
+def test_another_request_for_gpus_recreates_it(engine: FakeEngine, ready: Any, report: Any) -> None:
+    apply(ready, report)
+    assert differences(ready, gpus=["0"])[0]["path"] == "jupyter configuration"
+    apply(ready, report, gpus=["0"])
+    made = engine.containers["jupyter"]["Config"]["HostConfig"]["DeviceRequests"][0]
+    assert made["DeviceIDs"] == ["0"]
+    assert differences(ready, gpus=["0"]) == []
+
+
+def test_a_refusal_for_the_gpus_is_explained(engine: FakeEngine, ready: Any, report: Any) -> None:
+    engine.start_error = 'could not select device driver "" with capabilities: [[gpu]]'
+    with pytest.raises(StepFailed, match="container jupyter: runtime_missing: ") as caught:
+        apply(ready, report)
+    assert "container_toolkit" in (caught.value.remedy or "")
 
 
 def test_a_tag_that_moved_recreates_it(engine: FakeEngine, ready: Any, report: Any) -> None:

@@ -75,6 +75,20 @@ def test_fresh_lists_of_the_host_are_used_as_they_are(host: Any) -> None:
     assert len(host.ran) == 1
 
 
+def test_fresh_lists_that_lack_a_name_may_be_of_some_sources_only(host: Any) -> None:
+    asked: list[Any] = []
+
+    def madison(argv: Any) -> Result:
+        asked.append(argv)
+        return Result(0, MADISON if len(asked) > 1 else "")
+
+    host.on("apt-get", "update", answer=Result(0))
+    host.on("apt-cache", answer=madison)
+    value = one(host, kind="package_versions", names=["docker-ce"], repositories=[])["value"]
+    assert value == {"docker-ce": ["5:27.0.1-1~ubuntu", "5:26.1.4-1~ubuntu"]}
+    assert "update" in [word for argv in host.ran for word in argv]
+
+
 def test_old_lists_are_refreshed_privately_with_the_hosts_own_sources(host: Any) -> None:
     for name in ("lists", "lists/partial"):
         os.makedirs(host.path("/var/lib/apt/" + name), exist_ok=True)

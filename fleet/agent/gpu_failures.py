@@ -1,0 +1,146 @@
+"""What the texts mean with which GPUs fail: of nvidia-smi, of the container engine and its hook, of CUDA.
+
+Each text asks for another repair, so each has a reason of its own; :func:`explained` finds it. Numbers and
+addresses in a text are kept in the words. Used by the ``container`` and ``container_check`` resources.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Optional, Tuple
+
+
+class Failure:
+    """``reason``: a word for programs. ``words``: what it means. ``remedy``: what to do next.
+
+    ``of_host``: the host itself is at fault, not only the container.
+    """
+
+    __slots__ = ("of_host", "reason", "remedy", "words")
+
+    def __init__(self, reason: str, words: str, remedy: str, of_host: bool = False) -> None:
+        self.reason = reason
+        self.words = words
+        self.remedy = remedy
+        self.of_host = of_host
+
+
+# (pattern, reason, words with the pattern's groups, remedy, whether the host is at fault); the first that fits.
+_TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
+    (
+        r"unsatisfied condition: (cuda) ?>= ?([0-9.]+\d)",
+        "driver_too_old",
+        "the image needs a driver for CUDA {1}, and this host's is older",
+        "install a newer driver (fleet catalogue show cuda {1}), or pin an image for an earlier CUDA",
+        False,
+    ),
+    (
+        r"unsatisfied condition: ([^,\n]+)",
+        "driver_too_old",
+        "the image asks for something that this host's driver or GPUs do not have: {0}",
+        "install a newer driver, or pin an image for this one",
+        False,
+    ),
+    (
+        r"could not select device driver \"?\"?cdi",
+        "runtime_missing",
+        "the engine has no CDI, or it is off",
+        "let the container_toolkit module switch it on (mode: cdi), which restarts the engine",
+        False,
+    ),
+    (
+        r"could not select device driver",
+        "runtime_missing",
+        "the engine knows no way to give GPUs to a container: no toolkit was there when it started",
+        "run the container_toolkit module; where it has run: systemctl restart docker",
+        False,
+    ),
+    (
+        r"unresolvable CDI devices ([^\s:,]+)",
+        "runtime_missing",
+        "the engine finds no CDI specification of the device {0}",
+        "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml  # or run the container_toolkit module",
+        False,
+    ),
+    (
+        r"unknown or invalid runtime name|nvidia-container-[a-z-]+[\"']?: executable file not found",
+        "runtime_missing",
+        "the engine's settings name a part of the container toolkit that is not installed",
+        "run the container_toolkit module",
+        False,
+    ),
+    (
+        r"Error 802|system not yet initialized",
+        "fabric_not_ready",
+        "the NVSwitch fabric is not up (CUDA error 802)",
+        "systemctl status nvidia-fabricmanager  # it must run, in exactly the driver's version",
+        True,
+    ),
+    (
+        r"Error 804|forward compatibility was attempted on non supported HW",
+        "compat_on_unsupported_gpu",
+        "this GPU model cannot use the image's libraries for older drivers (CUDA error 804)",
+        "install a driver for the image's CUDA, or pin an image for an earlier CUDA",
+        False,
+    ),
+    (
+        r"[Dd]river/library version mismatch(?:\s+NVML library version: ([0-9.]+))?",
+        "driver_library_mismatch",
+        "the loaded driver and its libraries are of different versions (libraries: {0})",
+        "reload the driver or reboot: fleet provision does it with leave",
+        True,
+    ),
+    (
+        r"Failed to initialize NVML: Unknown Error",
+        "container_lost_gpu",
+        "the container has lost its access to the GPUs; the host's are not touched by it",
+        "recreate the container; a reload of systemd's units does this to those made by --gpus, not by CDI",
+        False,
+    ),
+    (
+        r"couldn't communicate with the NVIDIA driver|[Dd]river [Nn]ot [Ll]oaded",
+        "driver_not_loaded",
+        "no NVIDIA driver is loaded",
+        "modprobe nvidia  # its message says why not",
+        True,
+    ),
+    (
+        r"Unable to determine the device handle for GPU ?([0-9A-Fa-f:.]*\d)?: ([^\n]*?)\.?\s*$",
+        "gpu_error",
+        "GPU {0} does not answer: {1}",
+        "dmesg | grep -i xid ; nvidia-smi -q -i {0}  # a GPU that is lost needs a reboot or new hardware",
+        True,
+    ),
+    (
+        r"GPU is lost",
+        "gpu_error",
+        "a GPU is lost",
+        "dmesg | grep -i xid  # it needs a reboot or new hardware",
+        True,
+    ),
+    (
+        r"No devices were found",
+        "no_devices",
+        "the driver serves no GPU",
+        "dmesg | grep NVRM  # says why the driver took none of them",
+        True,
+    ),
+)
+
+
+def explained(text: str) -> Optional[Failure]:
+    """What is known of a text, or None."""
+    for pattern, reason, words, remedy, of_host in _TEXTS:
+        match = re.search(pattern, text, re.MULTILINE)
+        if match is not None:
+            groups = [group or "not known" for group in match.groups()]
+            return Failure(reason, words.format(*groups), remedy.format(*groups), of_host)
+    return None
+
+
+def is_missing_hook(text: str) -> bool:
+    """Whether the engine does not know the toolkit's hook, which it looks for when it starts."""
+    return "could not select device driver" in text and "cdi" not in text

@@ -1,0 +1,375 @@
+"""NVIDIA's container toolkit: repository, packages, Docker's settings for it, CDI specification.
+
+Two ways lead GPUs into containers. *runtime_hook*: ``docker run --gpus``, for which the engine calls a program
+of the toolkit that it looks for when it starts. *cdi*: the engine reads a specification of the devices. An
+engine restart stops containers: where others use the host, none of it is begun, and the host is ``pending``.
+What is left of nvidia-docker2 and of sources from the days of apt-key goes. Facts: ``container_toolkit``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from fleet.audit.facts import fact, releases
+from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_repository
+from fleet.catalogue.docker import distribution_packages, feature_since
+from fleet.catalogue.versions import Version
+from fleet.modules import apt_repository
+from fleet.modules.base import (
+    PACKAGE_DEADLINE_S,
+    Answers,
+    Argument,
+    ArgumentProblem,
+    Context,
+    ControllerResult,
+    Facts,
+    Json,
+)
+from fleet.modules.engine_settings import (
+    DAEMON_JSON,
+    directory_step,
+    engine_present,
+    engine_version,
+    fixed_keys,
+    matching,
+    reload_is_enough,
+    restart_permitted,
+    restart_refused,
+    service_step,
+    settings_step,
+    upstream_version,
+)
+from fleet.modules.gpu_hosts import not_a_gpu_host, nvidia_gpus
+from fleet.modules.package import installed_version, package_step, pin_refused
+
+if TYPE_CHECKING:
+    from fleet.agent.protocol import Step
+
+DECIDES = True
+READS_FACTS = True
+HOOK = "/usr/bin/nvidia-container-runtime-hook"
+RUNTIME = "nvidia-container-runtime"
+SPECIFICATION = "/etc/cdi/nvidia.yaml"
+CDI_DEADLINE_S = 180.0
+ARGUMENTS = {
+    "version": Argument(
+        "plain", description='as upstream writes it, "1.19.1", or a pattern over package versions'
+    ),
+    "mode": Argument(
+        default="auto",
+        choices=("auto", "runtime_hook", "cdi"),
+        description="how GPUs get into containers; auto: cdi where the engine can",
+    ),
+    "default_runtime": Argument("boolean", default=False, description="make nvidia Docker's default runtime"),
+    "hold": Argument("boolean", default=True, description="keep others from upgrading or removing it"),
+    "engine": Argument(
+        "mapping",
+        default={},
+        description="source and version given to docker_engine, for a host that has no engine yet",
+    ),
+    "repository": Argument(
+        "mapping", default={}, description="base_url, key(_file), key_fingerprint, trusted"
+    ),
+}
+_REPOSITORY_KEYS = ("base_url", "key", "key_file", "key_fingerprint", "trusted")
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_URL = re.compile(r"(?:https?|file|ftp|copy|mirror)\S*?:/\S+")
+
+
+def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
+    """Keys of ``repository`` and ``engine`` that there are not."""
+    problems = []
+    for name, known in (("repository", _REPOSITORY_KEYS), ("engine", ("source", "version"))):
+        value = args.get(name)
+        for key in value if isinstance(value, dict) else ():
+            if key not in known:
+                problems.append(ArgumentProblem(f"{name} has no {key}; it takes {', '.join(known)}", name))
+    return problems
+
+
+def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
+    """Versions on offer where one is pinned and not installed; which engine an absent one will be; what else
+    stands in source lists that are to go."""
+    if not nvidia_gpus(facts):
+        return []
+    asked: list[Json] = []
+    if _outdated(args, facts) and not _is_dnf(facts):
+        names = list(toolkit_repository().packages)
+        query: Json = {"id": "versions", "kind": "package_versions", "names": names}
+        repository = _repository(args, facts, context)
+        if repository is not None:
+            query["repositories"] = [repository]
+        asked.append(query)
+    engine = _engine_to_come(args, facts)
+    if engine is not None:
+        asked.append({"id": "engine", "kind": "package_versions", "names": [engine]})
+    for number, path in enumerate(_legacy_lists(facts)):
+        asked.append({"id": f"list.{number}", "kind": "file_content", "path": path})
+    return asked
+
+
+def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
+    """What cannot be had (``failed``), a restart that needs leave (``pending``), a host without GPUs (``ok``)."""
+    elsewhere = not_a_gpu_host(facts, context)
+    if elsewhere is not None:
+        return [elsewhere]
+    refused = _impossible(args, facts, answers, context)
+    if refused:
+        return refused
+    said = []
+    if _is_dnf(facts):
+        text = "the toolkit's repository is written on apt hosts only: here its packages must be on offer already"
+        said.append(context.result("message", text))
+    why = _held_back(args, facts, answers, context)
+    if why:
+        text = f"needs leave to restart Docker: {why}"
+        said.append(context.result("pending", text, remedy=context.disrupt_command))
+    elif _mode(args, facts, answers) == "cdi" and not _driver_comes(facts, context):
+        text = (
+            f"the CDI specification waits for the driver, and that for leave ({', '.join(context.held_back)})"
+        )
+        said.append(context.result("pending", text, remedy=context.disrupt_command))
+    return said
+
+
+def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
+    """Repository, removal of what came before, packages, daemon.json, the engine, the CDI specification."""
+    if not nvidia_gpus(facts):
+        return []
+    made: list[Step] = []
+    repository = _repository(args, facts, context)
+    if repository is not None:
+        made.append(context.step("repository", "apt_repository", repository, deadline_s=PACKAGE_DEADLINE_S))
+    if _held_back(args, facts, answers, context):
+        return made
+    replaced = [name for name in toolkit_repository().replaced_packages if installed_version(facts, name)]
+    if replaced:
+        names = [{"name": name} for name in replaced]
+        made.append(package_step(names, {}, context, removal=True, part="replaced"))
+    made.append(_packages_step(args, facts, answers, context))
+    settings = _settings(args, facts, answers)
+    # rpm moves the daemon.json of nvidia-docker2 aside when that goes: what stood there is written again.
+    kept = fact(facts, "engine.daemon_json.parsed") if replaced else None
+    merged = _laid_over(kept, settings) if kept else settings
+    made += [directory_step(context), settings_step(merged, context, validates=_validates(facts))]
+    made += _engine_steps(settings, facts, context)
+    if _mode(args, facts, answers) == "cdi" and _driver_comes(facts, context):
+        # Of whatever driver is loaded when the step's turn comes: an earlier step may change it.
+        wanted = {"path": SPECIFICATION, "command": ["nvidia-ctk", "cdi", "generate"], "driver_version": None}
+        made.append(context.step("cdi", "cdi_specification", wanted, deadline_s=CDI_DEADLINE_S))
+    return made
+
+
+def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
+    """Why this cannot be done on this host at all; each stops it before anything is touched."""
+    error = fact(facts, "engine.daemon_json.error")
+    if error:
+        text = f"{DAEMON_JSON}:{error['line']}:{error['column']}: {error['message']}; it was not touched"
+        return [context.result("failed", text, remedy="correct the file by hand and run again", stops=True)]
+    for name in [] if _is_dnf(facts) else _outdated(args, facts):
+        offered = (answers.get("versions") or {}).get(name, [])
+        if matching(args["version"], offered) is None:
+            return [pin_refused(name, args["version"], offered, context)]
+    version = _engine_version(args, facts, answers)
+    if args["mode"] == "cdi" and version is not None and version < feature_since("cdi_opt_in"):
+        text = f"mode: cdi needs Docker {feature_since('cdi_opt_in')}, and this host's is {version}"
+        return [context.result("failed", text, remedy="write mode: auto, or upgrade the engine", stops=True)]
+    for number, path in enumerate(_legacy_lists(facts)):
+        content = (answers.get(f"list.{number}") or {}).get("content") or ""
+        others = [url for url in _uris(content) if not _same(url, args)]
+        if others or not path.startswith("/etc/apt/sources.list.d/"):
+            what = f"it also names {others[0]}" if others else "it is not fleet's to remove"
+            text = f"{path} has an old entry of NVIDIA's container repository, and {what}"
+            remedy = f"take NVIDIA's lines out of {path} by hand and run again"
+            return [context.result("failed", text, remedy=remedy, stops=True)]
+    return []
+
+
+def _is_dnf(facts: Facts) -> bool:
+    """A host of which neither a repository can be written nor versions asked; pins go to dnf as they are."""
+    return fact(facts, "packages.manager") == "dnf"
+
+
+def _legacy_lists(facts: Facts) -> list[str]:
+    """Source lists of apt that must go and are not among those known by name."""
+    known = toolkit_repository().list_files
+    found = [] if _is_dnf(facts) else fact(facts, "container_toolkit.legacy_sources") or []
+    return [str(path) for path in found if path not in known]
+
+
+def _uris(content: str) -> list[str]:
+    lines = [line.split("#", 1)[0] for line in content.splitlines()]
+    return [url for line in lines for url in _URL.findall(line)]
+
+
+def _same(url: str, args: Json) -> bool:
+    """Whether an address is this repository's, or of one that it took the place of."""
+    own = args["repository"].get("base_url")
+    return any(part in url for part in (*toolkit_repository().same_as, *([own] if own else [])))
+
+
+def _repository(args: Json, facts: Facts, context: Context) -> Json | None:
+    """NVIDIA's repository or the site's copy as an ``apt_repository``; None where the toolkit is there already
+    and the site names no key to verify one by."""
+    upstream, site = toolkit_repository(), args["repository"]
+    verified = any(site.get(name) for name in ("key", "key_file", "trusted"))
+    if _is_dnf(facts) or (not verified and _installed(args, facts)):
+        return None
+    if not verified:
+        message = "container_toolkit needs repository.key_file (NVIDIA's signing key, a file in files/)"
+        raise ArgumentProblem(message, "repository")
+    if not site.get("base_url") and not context.public_internet:
+        message = "public_internet is false here; name the site's copy of NVIDIA's repository: base_url in repository"
+        raise ArgumentProblem(message, "repository")
+    machine = str(fact(facts, "kernel.architecture"))
+    base_url = str(site.get("base_url") or upstream.base_url).rstrip("/")
+    fingerprint = site.get("key_fingerprint") or (None if site.get("trusted") else upstream.key_fingerprint)
+    key = {"key": site.get("key"), "key_file": site.get("key_file"), "key_fingerprint": fingerprint}
+    return {
+        "name": "nvidia-container-toolkit",
+        "uris": [f"{base_url}/{_ARCHITECTURES.get(machine, machine)}"],
+        "suites": ["/"],
+        "components": [],
+        "architectures": None,
+        "trusted": bool(site.get("trusted", False)),
+        "options": {},
+        "state": "present",
+        "replaces": [*upstream.list_files, *_legacy_lists(facts)],
+        "key": apt_repository.key(key, context),
+    }
+
+
+def _packages_step(args: Json, facts: Facts, answers: Answers, context: Context) -> Step:
+    names: list[Json] = []
+    for name in toolkit_repository().packages:
+        wanted: Json = {"name": name}
+        if args["version"] is not None:
+            offered = [installed_version(facts, name), *(answers.get("versions") or {}).get(name, [])]
+            wanted["version"] = matching(args["version"], offered) or args["version"]
+        names.append(wanted)
+    step = package_step(names, {"hold": args["hold"]}, context)
+    step["args"]["brings"] = [HOOK]
+    return step
+
+
+def _outdated(args: Json, facts: Facts) -> list[str]:
+    """Packages that are not there in the pinned version; none without a pin."""
+    pin = args["version"]
+    names = toolkit_repository().packages if pin is not None else ()
+    return [name for name in names if matching(pin, [installed_version(facts, name)]) is None]
+
+
+def _installed(args: Json, facts: Facts) -> bool:
+    there = all(installed_version(facts, name) for name in toolkit_repository().packages)
+    return there and not _outdated(args, facts)
+
+
+def _mode(args: Json, facts: Facts, answers: Answers) -> str:
+    """``runtime_hook`` or ``cdi``. An engine reads specifications of version 0.7 from a later release on than
+    it has CDI; which version the toolkit writes is known where it is pinned below the first that writes 0.7."""
+    if args["mode"] != "auto":
+        return str(args["mode"])
+    version, toolkit = _engine_version(args, facts, answers), upstream_version(args["version"])
+    old = toolkit is not None and toolkit < cdi_0_7_since()
+    needed = feature_since("cdi_opt_in" if old else "cdi_spec_0_7")
+    return "cdi" if version is not None and version >= needed else "runtime_hook"
+
+
+def _engine_version(args: Json, facts: Facts, answers: Answers) -> Version | None:
+    """The engine's version; of one that an earlier task installs, the version it will have."""
+    if engine_present(facts):
+        return engine_version(facts)
+    pinned = upstream_version(args["engine"].get("version"))
+    if pinned is not None:
+        return pinned
+    if _engine_to_come(args, facts) is None:
+        return feature_since("gpus_by_cdi")  # Docker's own, and whatever is newest there
+    offered = [version for versions in (answers.get("engine") or {}).values() for version in versions]
+    return upstream_version(offered[0]) if offered else None
+
+
+def _engine_to_come(args: Json, facts: Facts) -> str | None:
+    """The distribution's package of an engine that is not there yet and whose version must be asked for; None
+    also where the distribution has none, so that it can only be Docker's own."""
+    given = args["engine"].get("version") or args["engine"].get("source") == "docker"
+    if engine_present(facts) or given:
+        return None
+    known = distribution_packages(*releases(facts))
+    return known.versioned[0] if known is not None else None
+
+
+def _settings(args: Json, facts: Facts, answers: Answers) -> Json:
+    """What is merged into daemon.json. The runtime's entry is taken over as it is where it means the same."""
+    now = fact(facts, "engine.daemon_json.parsed.runtimes.nvidia.path")
+    path = now if now in (RUNTIME, f"/usr/bin/{RUNTIME}") else RUNTIME
+    settings: Json = {"runtimes": {"nvidia": {"path": path}}}
+    if args["default_runtime"]:
+        settings["default-runtime"] = "nvidia"
+    if _mode(args, facts, answers) == "cdi" and _opts_in(args, facts, answers):
+        settings["features"] = {"cdi": True}
+    return settings
+
+
+def _laid_over(now: Any, wanted: Any) -> Any:
+    """``wanted`` merged into ``now``, as the ``json_file`` resource does it."""
+    if not (isinstance(now, dict) and isinstance(wanted, dict)):
+        return wanted
+    return {**now, **{key: _laid_over(now.get(key), value) for key, value in wanted.items()}}
+
+
+def _opts_in(args: Json, facts: Facts, answers: Answers) -> bool:
+    """Whether this engine has CDI only where daemon.json says so."""
+    version = _engine_version(args, facts, answers)
+    return version is None or version < feature_since("cdi_default")
+
+
+def _validates(facts: Facts) -> bool:
+    version = engine_version(facts) if engine_present(facts) else None
+    return version is not None and version >= feature_since("validate")
+
+
+def _engine_steps(settings: Json, facts: Facts, context: Context) -> list[Step]:
+    """The engine knows the hook and its settings: by a reload where that applies them, by a restart where not.
+
+    In both modes ``docker run --gpus`` shall work. But a restart that nothing demands now and that others would
+    notice is left out: whether the engine is older than the hook cannot be told from facts, and an upgraded hook
+    needs none.
+    """
+    present, permitted = engine_present(facts), restart_permitted(facts, context)
+    reload = present and reload_is_enough(settings, facts)
+    made = []
+    if permitted:
+        reflects = [HOOK] if reload else [HOOK, DAEMON_JSON]
+        restart = _cdi_is_off(settings, facts)
+        made.append(service_step(context, reflects=reflects, restart=restart, disruptive=present))
+    if reload:
+        made.append(service_step(context, part="reload", reflects=[DAEMON_JSON], reload=True))
+    return made
+
+
+def _cdi_is_off(settings: Json, facts: Facts) -> bool:
+    """daemon.json asks for CDI, and the engine that runs has none: it was not restarted since."""
+    asks = "features" in settings and not fixed_keys({"features": settings["features"]}, facts)
+    return asks and fact(facts, "engine.cdi") is False
+
+
+def _held_back(args: Json, facts: Facts, answers: Answers, context: Context) -> str | None:
+    """Why the engine may not be restarted though it must be; None where it may or need not."""
+    if not engine_present(facts):
+        return None
+    causes = []
+    settings = _settings(args, facts, answers)
+    if _mode(args, facts, answers) == "runtime_hook" and not fact(facts, "container_toolkit.runtime_hook"):
+        causes.append("Docker looks for the toolkit's hook only when it starts")
+    fixed = fixed_keys(settings, facts)
+    if fixed:
+        causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
+    elif _cdi_is_off(settings, facts):
+        causes.append("Docker was not restarted since CDI was switched on")
+    return restart_refused(causes, facts, context)
+
+
+def _driver_comes(facts: Facts, context: Context) -> bool:
+    """Whether a driver is loaded, or nothing before this waits for leave and so keeps one from it."""
+    return fact(facts, "driver.loaded") is not None or not context.held_back
