@@ -179,12 +179,17 @@ def pinning(pattern: str) -> Files:
     }
 
 
-def keyring(armored: bytes, url: str) -> Files:
-    """The key and the source of the CUDA repository at ``url``."""
-    path = "usr/share/keyrings/cuda-archive-keyring.asc"
+def keyring(distribution: str, key: bytes, url: str) -> Files:
+    """The key, the source and the preference of the CUDA repository at ``url``."""
+    path = "usr/share/keyrings/cuda-archive-keyring.gpg"
     return {
-        path: Entry(armored),
-        "etc/apt/sources.list.d/cuda.list": _text(f"deb [signed-by=/{path}] {url} /\n"),
+        path: Entry(key),
+        f"etc/apt/sources.list.d/cuda-{distribution}-x86_64.list": _text(
+            f"deb [signed-by=/{path}] {url}/ /\n"
+        ),
+        "etc/apt/preferences.d/cuda-repository-pin-600": _text(
+            "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
+        ),
     }
 
 
