@@ -48,7 +48,7 @@ def driver_packages(distribution: str, driver: str, native: Path) -> Iterator[Pa
         yield from _debian(driver, native)
     else:
         yield from _ubuntu(driver, native)
-    yield from _fabric(driver)
+    yield from _fabric(driver, native)
     if branch(driver) >= 580:
         yield from _pinning(driver)
 
@@ -84,7 +84,7 @@ def _debian(driver: str, native: Path) -> Iterator[Package]:
     )
     yield Package(
         "nvidia-persistenced", version, "daemon to keep GPUs initialised",
-        {"Depends": _exactly(version, "libnvidia-ml1")}, contents.persistenced(driver),
+        {"Depends": _exactly(version, "libnvidia-ml1")}, contents.persistenced(driver, native),
         contents.service_scripts("nvidia-persistenced.service", start=True),
     )  # fmt: skip
     yield Package(
@@ -136,7 +136,7 @@ def _ubuntu(driver: str, native: Path) -> Iterator[Package]:
     yield Package(
         daemon, version, "NVIDIA compute utilities",
         {"Depends": _exactly(version, library), **_only_one("nvidia-persistenced")},
-        contents.persistenced(driver), contents.service_scripts("nvidia-persistenced.service", start=True),
+        contents.persistenced(driver, native), contents.service_scripts("nvidia-persistenced.service", start=True),
     )  # fmt: skip
     yield Package(
         common, version, "Shared files used with the kernel module",
@@ -189,7 +189,7 @@ def _metapackages(
         )
 
 
-def _fabric(driver: str) -> Iterator[Package]:
+def _fabric(driver: str, native: Path) -> Iterator[Package]:
     """Fabric manager and its company; since 580 without the branch in their names."""
     version, number = f"{driver}-1", branch(driver)
     suffix = "" if number >= 580 else f"-{number}"
@@ -197,7 +197,7 @@ def _fabric(driver: str) -> Iterator[Package]:
     yield Package(
         manager, version, "Fabric Manager for NVSwitch based systems",
         _only_one("nvidia-fabricmanager-any"),
-        contents.fabric_manager(driver), contents.service_scripts("nvidia-fabricmanager.service", start=False),
+        contents.fabric_manager(driver, native), contents.service_scripts("nvidia-fabricmanager.service", start=False),
         ("usr/share/nvidia/nvswitch/fabricmanager.cfg",),
     )  # fmt: skip
     yield Package(f"libnvidia-nscq{suffix}", version, "NVSwitch configuration and query library")
@@ -269,8 +269,14 @@ def toolkit_packages(versions: Sequence[str] = TOOLKITS) -> Iterator[Package]:
                   {"Depends": ("nvidia-container-toolkit (>= 1.13.0-1)",)}, contents.nvidia_docker2())  # fmt: skip
 
 
-def kernel_packages() -> Iterator[Package]:
-    """Stand-ins for every kernel, its headers and dkms: the real ones are large, and cannot be booted."""
+def kernel_packages(references: Path) -> Iterator[Package]:
+    """Stand-ins for every kernel, its headers and dkms: the real ones are large, and cannot be booted.
+
+    ``references``: the program of :func:`fleet.lab.simulation.native.build_references`.
+    """
+    yield Package(
+        "fleet-lab-gpu", "1.0-1", "What a kernel would count", files=contents.references(references)
+    )
     for releases in KERNELS.values():
         for release in releases:
             version = _kernel_version(release)

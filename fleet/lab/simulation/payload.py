@@ -21,7 +21,7 @@ from fleet.lab.simulation.view import FOLDER, hardware_view
 _HOST = Path(__file__).parent / "host"
 CODE = "usr/lib/fleet-lab-gpu"
 # Programs that the host runs whatever is installed; those of packages come with the packages.
-_PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "mokutil")
+_PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "lsinitramfs", "mokutil")
 # The container's command: the hardware is shown before systemd starts, as on any machine.
 BOOT_COMMAND = ("sh", "-c", f"/{CODE}/boot; exec /sbin/fleet-lab-boot")
 _DIVERTED = ("modprobe", "rmmod", "insmod", "lsmod", "modinfo", "depmod")
@@ -90,13 +90,15 @@ def set_up_script(hardware: Mapping[str, Any]) -> list[str]:
         *(f"divert {name} modules" for name in _DIVERTED),
         "divert uname uname",
         f"ln -sf /{CODE}/update-initramfs /usr/sbin/update-initramfs",
+        f"ln -sf /{CODE}/lsinitramfs /usr/bin/lsinitramfs",
         f"ln -sf /{CODE}/mokutil /usr/bin/mokutil",
         "systemctl daemon-reload",
         "systemctl enable --quiet fleet-lab-modules.service",
         f"apt-get update -q {_ONLY_THE_LABS} >/dev/null",
-        f"DEBIAN_FRONTEND=noninteractive apt-get install -qy linux-image-{release} >/dev/null",
+        f"DEBIAN_FRONTEND=noninteractive apt-get install -qy linux-image-{release} fleet-lab-gpu >/dev/null",
         "rm -f /run/reboot-required /run/reboot-required.pkgs",
         "systemctl start fleet-lab-modules.service",
+        "systemctl enable --now --quiet fleet-lab-references.service",
     ]
 
 

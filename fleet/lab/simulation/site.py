@@ -61,7 +61,9 @@ def build(
     publish_flat(target, found, toolkit, origin="https://nvidia.github.io/libnvidia-container")
     (folder / "libnvidia-container/gpgkey").write_text(toolkit.armored())
     lab = Key.make(keys / "lab", "fleet lab")
-    publish_flat(folder / "kernels", packages.kernel_packages(), lab, origin="fleet lab")
+    publish_flat(
+        folder / "kernels", packages.kernel_packages(native.build_references(cache)), lab, origin="fleet lab"
+    )
     for distribution in packages.KERNELS:
         found = list(packages.kernel_metapackages(distribution))
         publish_flat(folder / "kernels" / distribution, found, lab, origin="fleet lab")
