@@ -2,7 +2,8 @@
 
 A host variable that begins with ``lab_`` describes the host the lab makes; the others describe how
 fleet reaches it, as in any inventory. ``docs/lab.md`` lists them all. Group variables describe the
-lab as a whole: ``lab_subnet``, ``lab_inner_subnet``, ``lab_registry``, ``lab_state``.
+lab as a whole: ``lab_subnet``, ``lab_inner_subnet``, ``lab_registry``,
+``lab_docker_repository``, ``lab_state``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.core.errors import InputError, Problem
+from fleet.lab.simulation.docker_repository import SUITES
 from fleet.lab.simulation.hardware import hardware, validate
 from fleet.lab.simulation.packages import DEBIANS, DRIVERS, KERNELS
 from fleet.lab.variables import load_variables
@@ -88,6 +90,7 @@ class LabDefinition:
     inner: ipaddress.IPv4Network
     hosts: tuple[HostDefinition, ...]
     registry: bool = False
+    docker_repository: bool = False
     variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -98,9 +101,17 @@ class LabDefinition:
         return HostDefinition("bastion", str(self.outer[BASTION_OCTET]), python="none")
 
     @property
-    def has_gpus(self) -> bool:
-        """Whether a host has simulated hardware, and so the lab a package server."""
-        return any(host.hardware is not None for host in self.hosts)
+    def has_packages(self) -> bool:
+        """Whether the lab has a package server: for simulated GPUs, or for Docker's repository."""
+        return self.docker_repository or any(host.hardware is not None for host in self.hosts)
+
+    @property
+    def docker_systems(self) -> frozenset[str]:
+        """The systems of the hosts (``debian12``) that the stand-in for Docker's repository serves."""
+        if not self.docker_repository:
+            return frozenset()
+        found = {host.dress or DEBIANS[host.release] for host in self.hosts}
+        return frozenset(found & set(SUITES)) or frozenset({"debian12"})
 
     def packages_address(self, host: HostDefinition) -> str:
         """Where ``host`` finds the package server: on the network it is on."""
@@ -145,6 +156,7 @@ def load_definition(inventory: Path, name: str | None = None) -> LabDefinition:
         inner=inner,
         hosts=tuple(_host(host, values, outer, inner, problems) for host, values in hosts.items()),
         registry=bool(common.get("lab_registry", False)),
+        docker_repository=bool(common.get("lab_docker_repository", False)),
         variables=hosts,
     )
     problems += _duplicates(definition)
@@ -276,7 +288,7 @@ def _duplicates(definition: LabDefinition) -> list[str]:
         taken[str(network[1])] = "the gateway"
         taken[str(network[BASTION_OCTET])] = "the bastion"
         taken[str(network[REGISTRY_OCTET])] = "the registry"
-        if definition.has_gpus:
+        if definition.has_packages:
             taken[str(network[PACKAGES_OCTET])] = "the package server"
     found = []
     for host in definition.hosts:

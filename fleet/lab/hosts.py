@@ -115,7 +115,7 @@ def _options(place: Place, host: HostDefinition) -> list[str]:
     options += ["--volume", f"{volume(place.container(host.name))}:/var/lib/docker"]
     if place.definition.registry:
         options += ["--add-host", f"{REGISTRY_NAME}:{place.definition.registry_address(host)}"]
-    if host.hardware is not None:
+    if place.definition.has_packages:
         options += ["--add-host", f"{PACKAGES_NAME}:{place.definition.packages_address(host)}"]
     if host.behind_bastion:
         options += ["--env", f"FLEET_LAB_UNREACHABLE_FROM={place.definition.inner[1]}"]

@@ -21,7 +21,7 @@ from fleet.lab.definition import HostDefinition, LabDefinition, load_definition
 from fleet.lab.engine import LABEL, Engine, Progress, default_mtu
 from fleet.lab.images import PYTORCH, TINY, Images
 from fleet.lab.kernel import ensure_inotify
-from fleet.lab.simulation import server, site
+from fleet.lab.simulation import docker_repository, server, site
 from fleet.lab.state import State
 
 AT_ONCE = 8
@@ -84,7 +84,7 @@ class Lab:
             host = host if host.address else replace(host, address=self._free_address())
             self.images.build([host], registry=False)
             self.definition = replace(self.definition, hosts=(*self.definition.hosts, host))
-            if host.hardware is not None:
+            if self.definition.has_packages:
                 server.ensure(self.place, self._progress)
             self._ensure(self.place, host)
             self._write_access()
@@ -127,7 +127,7 @@ class Lab:
             for kind, subnet in self._networks().items():
                 self._ensure_network(kind, subnet)
             self.state.public_key()
-            if self.definition.has_gpus:
+            if self.definition.has_packages:
                 server.ensure(place, self._progress)
             jobs: list[Callable[[], None]] = [
                 functools.partial(self._ensure, place, host) for host in self.members
@@ -160,7 +160,7 @@ class Lab:
             document = self.engine.inspect("container", self.place.container(registry.HOST))
             state = document["State"]["Status"] if document else "absent"
             found.append({"name": registry.HOST, "address": registry.reference(""), "state": state})
-        if self.definition.has_gpus:
+        if self.definition.has_packages:
             document = self.engine.inspect("container", self.place.container(server.HOST))
             state = document["State"]["Status"] if document else "absent"
             found.append({"name": server.HOST, "address": site.NAME, "state": state})
@@ -255,10 +255,14 @@ class Lab:
 
     def _repository_keys(self) -> dict[str, str]:
         """The signing keys of the package server's repositories, as files; variables with their fingerprints."""
-        if not self.definition.has_gpus:
+        if not self.definition.has_packages:
             return {}
         found = {}
-        for name, key in site.make_keys(self.state.directory / "packages/keys").items():
+        folder = self.state.directory / "packages/keys"
+        keys = site.make_keys(folder)
+        if self.definition.docker_systems:
+            keys["docker_engine"] = docker_repository.key_of(folder)
+        for name, key in keys.items():
             self.state.write(f"{name}.asc", key.armored(), 0o644)
             found[f"lab_{name}_key_fingerprint"] = key.fingerprint
         return found

@@ -167,7 +167,7 @@ def test_simulated_gpus_are_described_by_model_and_count(tmp_path: Path) -> None
     host = definition.hosts[0]
     assert host.hardware is not None
     assert [gpu["model"] for gpu in host.hardware["gpus"]] == ["t4", "t4"]
-    assert (host.dress, definition.has_gpus) == ("ubuntu2204", True)
+    assert (host.dress, definition.has_packages) == ("ubuntu2204", True)
     assert definition.packages_address(host) == "172.28.0.4"
 
 

@@ -85,6 +85,8 @@ def publish_dists(
     """Write the suite ``codename`` with the component ``stable`` below ``folder``."""
     pool = f"dists/{codename}/pool/stable/amd64"
     (folder / pool).mkdir(parents=True, exist_ok=True)
+    for stale in (folder / pool).glob("*.deb"):
+        stale.unlink()
     index = _index(folder, pool, packages)
     suite = folder / "dists" / codename
     where = "stable/binary-amd64"
