@@ -2,7 +2,8 @@
 
 A host variable that begins with ``lab_`` describes the host the lab makes; the others describe how
 fleet reaches it, as in any inventory. ``docs/lab.md`` lists them all. Group variables describe the
-lab as a whole: ``lab_subnet``, ``lab_inner_subnet``, ``lab_registry``, ``lab_state``.
+lab as a whole: ``lab_subnet``, ``lab_inner_subnet``, ``lab_registry``,
+``lab_docker_repository``, ``lab_state``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from fleet.core.errors import InputError, Problem
+from fleet.lab.simulation.docker_repository import SUITES
 from fleet.lab.simulation.hardware import hardware, validate
+from fleet.lab.simulation.packages import DEBIANS, DRIVERS, KERNELS
 from fleet.lab.variables import load_variables
 
 RELEASES = ("bookworm", "trixie", "bullseye")
@@ -38,7 +41,8 @@ class HostDefinition:
     ``login``: how root is had; any but ``root`` makes the user ``user``. ``memory`` is Docker's
     ``--memory`` (``"512m"``). ``daemon_json`` is written before the host's engine first starts;
     ``foreign_containers`` are started in it and stand for the work of others. ``hardware`` is the hardware
-    file of a simulated GPU host (:mod:`fleet.lab.simulation`); ``dress`` the system it pretends to be.
+    file of a simulated GPU host (:mod:`fleet.lab.simulation`); ``driver`` the version somebody installed on
+    it by hand; ``dress`` the system it pretends to be.
     """
 
     name: str
@@ -58,6 +62,8 @@ class HostDefinition:
     # Not in the repr, which is part of every host's recipe: :func:`fleet.lab.hosts.recipe` adds them.
     hardware: Mapping[str, Any] | None = field(default=None, repr=False)
     dress: str | None = field(default=None, repr=False)
+    driver: str | None = field(default=None, repr=False)
+    unattended_upgrades: bool = field(default=False, repr=False)
 
     @property
     def all_packages(self) -> tuple[str, ...]:
@@ -68,6 +74,8 @@ class HostDefinition:
             wanted.add(self.shell)
         if self.foreign_containers or self.daemon_json is not None:
             wanted.add("docker.io")
+        if self.unattended_upgrades:
+            wanted.add("unattended-upgrades")
         return tuple(sorted(wanted))
 
 
@@ -82,6 +90,7 @@ class LabDefinition:
     inner: ipaddress.IPv4Network
     hosts: tuple[HostDefinition, ...]
     registry: bool = False
+    docker_repository: bool = False
     variables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -92,9 +101,17 @@ class LabDefinition:
         return HostDefinition("bastion", str(self.outer[BASTION_OCTET]), python="none")
 
     @property
-    def has_gpus(self) -> bool:
-        """Whether a host has simulated hardware, and so the lab a package server."""
-        return any(host.hardware is not None for host in self.hosts)
+    def has_packages(self) -> bool:
+        """Whether the lab has a package server: for simulated GPUs, or for Docker's repository."""
+        return self.docker_repository or any(host.hardware is not None for host in self.hosts)
+
+    @property
+    def docker_systems(self) -> frozenset[str]:
+        """The systems of the hosts (``debian12``) that the stand-in for Docker's repository serves."""
+        if not self.docker_repository:
+            return frozenset()
+        found = {host.dress or DEBIANS[host.release] for host in self.hosts}
+        return frozenset(found & set(SUITES)) or frozenset({"debian12"})
 
     def packages_address(self, host: HostDefinition) -> str:
         """Where ``host`` finds the package server: on the network it is on."""
@@ -139,6 +156,7 @@ def load_definition(inventory: Path, name: str | None = None) -> LabDefinition:
         inner=inner,
         hosts=tuple(_host(host, values, outer, inner, problems) for host, values in hosts.items()),
         registry=bool(common.get("lab_registry", False)),
+        docker_repository=bool(common.get("lab_docker_repository", False)),
         variables=hosts,
     )
     problems += _duplicates(definition)
@@ -155,6 +173,11 @@ def _state(common: Mapping[str, Any], inventory: Path, name: str) -> Path:
     declared = common.get("lab_state")
     parent = Path(str(declared)).parent if declared else inventory.parent / ".lab"
     return parent.resolve() / name
+
+
+def default_kernel(release: str, dress: str | None) -> str:
+    """The kernel that a simulated host of ``release``, dressed as ``dress``, boots if nothing else is said."""
+    return KERNELS[dress or DEBIANS[release]][0]
 
 
 def _network(
@@ -206,10 +229,13 @@ def _host(
     login = chosen("lab_login", LOGINS, "root" if user == "root" else "sudo_nopasswd")
     if (login == "root") != (user == "root"):
         problems.append(f"{name}: lab_login {login} does not go with ansible_user {user}")
+    release = chosen("lab_release", RELEASES, "bookworm")
+    dress = chosen("lab_dress", DRESSES, DRESSES[0]) if "lab_dress" in values else None
+    gpus = _hardware(name, values.get("lab_gpus"), default_kernel(release, dress), problems)
     return HostDefinition(
         name=name,
         address=address,
-        release=chosen("lab_release", RELEASES, "bookworm"),
+        release=release,
         login=login,
         user=user,
         python=chosen("lab_python", PYTHONS, "full"),
@@ -221,12 +247,24 @@ def _host(
         noisy_profile=bool(values.get("lab_noisy_profile", False)),
         behind_bastion=behind,
         memory=str(values["lab_memory"]) if "lab_memory" in values else None,
-        hardware=_hardware(name, values.get("lab_gpus"), problems),
-        dress=chosen("lab_dress", DRESSES, DRESSES[0]) if "lab_dress" in values else None,
+        hardware=gpus,
+        dress=dress,
+        driver=_driver(name, values.get("lab_driver"), gpus, problems),
+        unattended_upgrades=bool(values.get("lab_unattended_upgrades", False)),
     )
 
 
-def _hardware(name: str, value: object, problems: list[str]) -> Mapping[str, Any] | None:
+def _driver(name: str, value: object, hardware: Mapping[str, Any] | None, problems: list[str]) -> str | None:
+    if value is None:
+        return None
+    if str(value) not in DRIVERS:
+        problems.append(f"{name}: lab_driver must be one of {', '.join(DRIVERS)}, not {value!r}")
+    if hardware is None:
+        problems.append(f"{name}: lab_driver needs lab_gpus")
+    return str(value)
+
+
+def _hardware(name: str, value: object, kernel: str, problems: list[str]) -> Mapping[str, Any] | None:
     """``lab_gpus``: ``{model: h100-sxm, count: 8, …}`` (arguments of ``hardware``), or a whole hardware file."""
     if value is None:
         return None
@@ -237,7 +275,7 @@ def _hardware(name: str, value: object, problems: list[str]) -> Mapping[str, Any
         if "schema" in value:
             validate(value, f"{name}: lab_gpus")
             return value
-        return hardware(**{"seed": name, **value})
+        return hardware(**{"seed": name, "kernel": kernel, **value})
     except (InputError, TypeError) as error:
         problems.append(f"{name}: lab_gpus: {error}")
         return None
@@ -250,7 +288,7 @@ def _duplicates(definition: LabDefinition) -> list[str]:
         taken[str(network[1])] = "the gateway"
         taken[str(network[BASTION_OCTET])] = "the bastion"
         taken[str(network[REGISTRY_OCTET])] = "the registry"
-        if definition.has_gpus:
+        if definition.has_packages:
             taken[str(network[PACKAGES_OCTET])] = "the package server"
     found = []
     for host in definition.hosts:

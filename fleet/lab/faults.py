@@ -14,6 +14,7 @@ from fleet.lab import hosts
 from fleet.lab.definition import BASTION_OCTET
 from fleet.lab.engine import wait_until
 from fleet.lab.lab import Lab
+from fleet.lab.simulation import deb
 from fleet.lab.state import new_host_keys
 
 # In each line the pid of a process, its parent's and its name (sshd's helpers begin with "sshd").
@@ -23,6 +24,25 @@ for directory in /proc/[0-9]*; do
     parent=$(sed -n 's/^PPid:[^0-9]*//p' "$directory/status" 2>/dev/null) || continue
     echo "${directory#/proc/} $parent $name"
 done
+"""
+
+# In place of every command: the command, with noise in what it prints.
+_GARBAGE = """\
+#!/usr/bin/env python3
+import os, subprocess, sys
+
+NOISE, left = bytes(range(256)) * 4 + b"\\n", @AFTER@
+process = subprocess.Popen(["sh", "-c", os.environ.get("SSH_ORIGINAL_COMMAND", "exec sh")], stdout=subprocess.PIPE)
+sent = left > 0
+if not sent:
+    os.write(1, NOISE)
+while data := os.read(process.stdout.fileno(), 65536):
+    if sent and len(data) >= left:
+        data, sent = data[:left] + NOISE + data[left:], False
+    left -= len(data)
+    while data:
+        data = data[os.write(1, data):]
+sys.exit(process.wait() & 255)
 """
 
 
@@ -148,6 +168,95 @@ def changed_host_key(lab: Lab, host: str) -> Iterator[None]:
         yield
     finally:
         _install_host_keys(lab, host, lab.state.host_keys(host, lab.member(host).address))
+
+
+@contextlib.contextmanager
+def garbage_on_channel(lab: Lab, host: str, *, after: int = 0) -> Iterator[None]:
+    """While it lasts, every command run over SSH has bytes in its output that nobody sent.
+
+    They come once ``after`` bytes of the command's own have gone through. Needs python3 on the host.
+    """
+    files = {
+        "usr/lib/fleet-lab-garbage": hosts.File(_GARBAGE.replace("@AFTER@", str(after)), 0o755),
+        "etc/ssh/sshd_config.d/garbage.conf": hosts.File("ForceCommand /usr/lib/fleet-lab-garbage\n"),
+    }
+    lab.place.put(lab.place.container(host), files)
+    execute(lab, host, "systemctl", "restart", "ssh.service")
+    try:
+        yield
+    finally:
+        execute(lab, host, "rm", "-f", "/etc/ssh/sshd_config.d/garbage.conf")
+        execute(lab, host, "systemctl", "restart", "ssh.service")
+
+
+@contextlib.contextmanager
+def slow_link(lab: Lab, host: str, *, kilobytes_per_second: int) -> Iterator[None]:
+    """While it lasts, what ``host`` sends goes no faster. LabFailed where this machine's kernel has no tbf."""
+    rate = f"{kilobytes_per_second * 8}kbit"
+    shape = (
+        "tc",
+        "qdisc",
+        "replace",
+        "dev",
+        "eth0",
+        "root",
+        "tbf",
+        "rate",
+        rate,
+        "burst",
+        "4kb",
+        "latency",
+        "1s",
+    )
+    execute(lab, host, *shape)
+    try:
+        yield
+    finally:
+        execute(lab, host, "tc", "qdisc", "del", "dev", "eth0", "root", check=False)
+
+
+@contextlib.contextmanager
+def small_disk(lab: Lab, host: str, path: str, *, megabytes: int) -> Iterator[None]:
+    """While it lasts, ``path`` of ``host`` is a disk of its own, empty and that large.
+
+    Under /var/lib/docker the engine is stopped before and, where it ran, started afterwards.
+    """
+    of_the_engine = path == "/var/lib/docker" or path.startswith("/var/lib/docker/")
+    runs = of_the_engine and _runs(lab, host, "docker.service")
+
+    def remount(command: str) -> None:
+        if runs:
+            execute(lab, host, "systemctl", "stop", "docker.socket", "docker.service")
+        shell(lab, host, command)
+        if runs:
+            execute(lab, host, "systemctl", "start", "docker.service")
+
+    remount(f"mkdir -p {path} && mount -t tmpfs -o size={megabytes}m fleet-lab-small {path}")
+    try:
+        yield
+    finally:
+        remount(f"umount {path}")
+
+
+def interrupt_dpkg(lab: Lab, host: str) -> str:
+    """Have dpkg killed in the middle of configuring a package; the package's name, which is left half-configured.
+
+    ``dpkg --configure -a`` sets it right. Until then apt does nothing.
+    """
+    name = "fleet-lab-interrupted"
+    kill = "[ -e /run/fleet-lab-interrupt ] || exit 0\nrm /run/fleet-lab-interrupt\nkill -KILL $PPID\n"
+    package = deb.Package(name, "1.0-1", "is interrupted", scripts={"postinst": kill}, architecture="all")
+    path = f"/root/{package.file_name}"
+    lab.engine.docker(
+        *("exec", "--interactive", lab.place.container(host), "sh", "-ec"),
+        f"cat > {path}; touch /run/fleet-lab-interrupt; dpkg -i {path} || true; rm {path}",
+        stdin=deb.build(package),
+    )
+    return name
+
+
+def _runs(lab: Lab, host: str, unit: str) -> bool:
+    return execute(lab, host, "systemctl", "is-active", "--quiet", unit, check=False).returncode == 0
 
 
 def _install_host_keys(lab: Lab, host: str, keys: Mapping[str, str]) -> None:

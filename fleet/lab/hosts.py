@@ -93,7 +93,8 @@ def volume(container: str) -> str:
 def recipe(place: Place, host: HostDefinition) -> str:
     """What the container of ``host`` is made from; another value means it must be made anew."""
     foreign = place.images.tiny() if host.foreign_containers else ""
-    simulated = f" {payload.recipe(host.hardware, host.dress)}" if host.hardware or host.dress else ""
+    simulated = f" {payload.recipe(host)}" if host.hardware or host.dress else ""
+    simulated += " unattended" if host.unattended_upgrades else ""
     return f"{place.images.host(host)} {host!r} {foreign}{simulated}"
 
 
@@ -114,7 +115,7 @@ def _options(place: Place, host: HostDefinition) -> list[str]:
     options += ["--volume", f"{volume(place.container(host.name))}:/var/lib/docker"]
     if place.definition.registry:
         options += ["--add-host", f"{REGISTRY_NAME}:{place.definition.registry_address(host)}"]
-    if host.hardware is not None:
+    if place.definition.has_packages:
         options += ["--add-host", f"{PACKAGES_NAME}:{place.definition.packages_address(host)}"]
     if host.behind_bastion:
         options += ["--env", f"FLEET_LAB_UNREACHABLE_FROM={place.definition.inner[1]}"]
@@ -136,8 +137,11 @@ def first_files(place: Place, host: HostDefinition) -> dict[str, File]:
         files["etc/docker/daemon.json"] = File(json.dumps(host.daemon_json, indent=4) + "\n")
     if host.hardware is not None:
         key = (place.state.directory / "packages/www/kernels/key.asc").read_text()
-        simulated = payload.files(host.hardware, key)
+        simulated = payload.files(host.hardware, key, payload.distribution(host.release, host.dress))
         files |= {path: File(content, mode) for path, (content, mode) in simulated.items()}
+    if host.unattended_upgrades:
+        settings = payload.unattended_upgrades(payload.distribution(host.release, host.dress))
+        files |= {path: File(content, mode) for path, (content, mode) in settings.items()}
     if host.noisy_profile:
         files["etc/motd"] = File(f"{NOISE}\n")
         files["etc/profile.d/noise.sh"] = File(f"echo '{NOISE}'; echo '{NOISE}' >&2\n")
@@ -204,6 +208,9 @@ def set_up_script(place: Place, host: HostDefinition) -> str:
         lines += payload.dress_script(host.dress)
     if host.hardware is not None:
         lines += payload.set_up_script(host.hardware)
+    if host.hardware is not None and host.driver is not None:
+        distribution = payload.distribution(host.release, host.dress)
+        lines += payload.driver_script(host.hardware, host.driver, distribution)
     return "\n".join([*lines, "true"]) + "\n"
 
 

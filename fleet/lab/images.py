@@ -31,7 +31,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,6 +254,17 @@ class Images:
                     container, "cat > /sbin/fleet-lab-boot && chmod 755 /sbin/fleet-lab-boot", _BOOT_SCRIPT
                 )
                 self._commit(container, self.host(host), 'CMD ["/sbin/fleet-lab-boot"]')
+
+    def download(self, release: str, packages: Sequence[str]) -> list[bytes]:
+        """Debian's own ``.deb`` files of ``release``, in memory."""
+        found = []
+        with self._container(self._build_base(release)) as container, _work_folder() as folder:
+            fetch = f"apt-get update -q && cd /srv && apt-get download -q {' '.join(packages)}"
+            self._shell(container, fetch)
+            self._engine.docker("cp", f"{container}:/srv/.", folder)
+            for path in sorted(folder.glob("*.deb")):
+                found.append(path.read_bytes())
+        return found
 
     def ensure_tiny(self) -> str:
         """The tag of the busybox image, which is made if it is not here (the registry holds it in any case)."""

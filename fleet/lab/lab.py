@@ -21,8 +21,7 @@ from fleet.lab.definition import HostDefinition, LabDefinition, load_definition
 from fleet.lab.engine import LABEL, Engine, Progress, default_mtu
 from fleet.lab.images import PYTORCH, TINY, Images
 from fleet.lab.kernel import ensure_inotify
-from fleet.lab.simulation import server
-from fleet.lab.simulation.site import NAME as PACKAGES_NAME
+from fleet.lab.simulation import docker_repository, server, site
 from fleet.lab.state import State
 
 AT_ONCE = 8
@@ -85,7 +84,7 @@ class Lab:
             host = host if host.address else replace(host, address=self._free_address())
             self.images.build([host], registry=False)
             self.definition = replace(self.definition, hosts=(*self.definition.hosts, host))
-            if host.hardware is not None:
+            if self.definition.has_packages:
                 server.ensure(self.place, self._progress)
             self._ensure(self.place, host)
             self._write_access()
@@ -128,7 +127,7 @@ class Lab:
             for kind, subnet in self._networks().items():
                 self._ensure_network(kind, subnet)
             self.state.public_key()
-            if self.definition.has_gpus:
+            if self.definition.has_packages:
                 server.ensure(place, self._progress)
             jobs: list[Callable[[], None]] = [
                 functools.partial(self._ensure, place, host) for host in self.members
@@ -161,10 +160,10 @@ class Lab:
             document = self.engine.inspect("container", self.place.container(registry.HOST))
             state = document["State"]["Status"] if document else "absent"
             found.append({"name": registry.HOST, "address": registry.reference(""), "state": state})
-        if self.definition.has_gpus:
+        if self.definition.has_packages:
             document = self.engine.inspect("container", self.place.container(server.HOST))
             state = document["State"]["Status"] if document else "absent"
-            found.append({"name": server.HOST, "address": PACKAGES_NAME, "state": state})
+            found.append({"name": server.HOST, "address": site.NAME, "state": state})
         up = self.state.is_up and all(host["state"] == "running" for host in found)
         return {"lab": self.name, "up": up, "state": str(self.state.directory), "hosts": found}
 
@@ -251,8 +250,22 @@ class Lab:
                 "lab_tiny_image": registry.reference(TINY),
             }
             self.state.write("image_digest", digests[PYTORCH] + "\n", 0o644)
-        self.state.write_variables(variables)
+        self.state.write_variables({**variables, **self._repository_keys()})
         self.state.finish(self.definition, {"images": variables})
+
+    def _repository_keys(self) -> dict[str, str]:
+        """The signing keys of the package server's repositories, as files; variables with their fingerprints."""
+        if not self.definition.has_packages:
+            return {}
+        found = {}
+        folder = self.state.directory / "packages/keys"
+        keys = site.make_keys(folder)
+        if self.definition.docker_systems:
+            keys["docker_engine"] = docker_repository.key_of(folder)
+        for name, key in keys.items():
+            self.state.write(f"{name}.asc", key.armored(), 0o644)
+            found[f"lab_{name}_key_fingerprint"] = key.fingerprint
+        return found
 
     def _take_over(self, wanted: bool) -> None:
         """Deal with containers of this name that another state directory made."""

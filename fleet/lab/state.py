@@ -8,7 +8,8 @@
     ssh_config               for people: ssh -F ssh_config gpu01
     ca.crt, registry.crt …   the lab's certificate authority and the registry's certificate
     registry_password, NAME.sudo_password
-    variables.yaml           what inventories read: image digests
+    variables.yaml           what inventories read: image digests, fingerprints of keys
+    nvidia_driver.asc …      the keys that sign the package server's repositories
     hosts/NAME/              address and private host keys, so that a recreated host keeps its identity
 """
 

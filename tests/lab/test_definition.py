@@ -38,11 +38,36 @@ def test_the_shipped_lab_is_the_four_hosts_of_the_readme() -> None:
     ]
     assert "docker.io" in hosts["gpu02"].all_packages
     assert hosts["gpu02"].foreign_containers == ("jupyter-anna",)
+    assert (hosts["gpu02"].dress, hosts["gpu02"].driver) == ("ubuntu2204", "550.163.01")
+    assert {"docker.io", "unattended-upgrades"} <= set(hosts["gpu02"].all_packages)
+    machines = {name: host.hardware or {} for name, host in hosts.items()}
+    assert [(len(m["gpus"]), len(m["nvswitches"]), m["nouveau"]) for m in machines.values()] == [
+        *((8, 4, False), (8, 4, False)),
+        *((1, 0, True), (2, 0, False)),
+    ]
+    assert [m["kernel"]["release"] for m in machines.values()] == [
+        *("6.1.0-90-amd64", "5.15.0-170-generic"),
+        *("6.12.990+deb13-amd64", "5.10.0-90-amd64"),
+    ]
     assert hosts["gpu03"].login == "sudo_password"
     assert hosts["gpu03"].kill_user_processes
     assert hosts["gpu04"].behind_bastion
     assert lab.bastion is not None
     assert all("docker.io" not in hosts[name].all_packages for name in ("gpu01", "gpu03", "gpu04"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ("lab_driver: '550.1', lab_gpus: {model: t4}", "lab_driver must be one of 535"),
+        ("lab_driver: 550.163.01", "lab_driver needs lab_gpus"),
+        ("lab_gpus: {model: t4, mig: [1g.5gb]}", "cannot be split"),
+    ],
+)
+def test_a_driver_that_cannot_be_is_told(tmp_path: Path, variables: str, problem: str) -> None:
+    text = f"all: {{hosts: {{a: {{ansible_host: 172.28.0.11, lab_release: bookworm, {variables}}}}}}}"
+    with pytest.raises(InputError, match=problem):
+        load_definition(write(tmp_path / "small.yaml", text))
 
 
 def test_a_host_variable_wins_over_its_group_and_group_over_all(tmp_path: Path) -> None:
@@ -142,7 +167,7 @@ def test_simulated_gpus_are_described_by_model_and_count(tmp_path: Path) -> None
     host = definition.hosts[0]
     assert host.hardware is not None
     assert [gpu["model"] for gpu in host.hardware["gpus"]] == ["t4", "t4"]
-    assert (host.dress, definition.has_gpus) == ("ubuntu2204", True)
+    assert (host.dress, definition.has_packages) == ("ubuntu2204", True)
     assert definition.packages_address(host) == "172.28.0.4"
 
 

@@ -44,7 +44,7 @@ def test_every_host_takes_a_login_with_the_keys_on_file(lab: Lab) -> None:
             user, release, python = text.splitlines()
             assert user == host.user
             releases[release] = python
-    assert sorted(releases) == ["bookworm", "bullseye", "trixie"]
+    assert sorted(releases) == ["bookworm", "bullseye", "jammy", "trixie"]
     assert releases["bullseye"].startswith("Python 3.9.")
 
 

@@ -64,21 +64,29 @@ def _unit(description: str, command: str) -> Entry:
     )
 
 
-def persistenced(driver: str) -> Files:
+def _daemon(name: str, driver: str, native: Path) -> Files:
+    """A program that has the device files open, and the script with what it does beside."""
+    return {
+        f"usr/bin/{name}": Entry((native / "daemon").read_bytes(), 0o755),
+        f"usr/lib/fleet-lab-gpu/daemons/{name}": program(name, driver),
+    }
+
+
+def persistenced(driver: str, native: Path) -> Files:
     """The persistence daemon and its unit."""
     return {
-        "usr/bin/nvidia-persistenced": program("nvidia-persistenced", driver),
+        **_daemon("nvidia-persistenced", driver, native),
         f"{_UNITS}/nvidia-persistenced.service": _unit(
             "NVIDIA Persistence Daemon", "/usr/bin/nvidia-persistenced --verbose"
         ),
     }
 
 
-def fabric_manager(driver: str) -> Files:
+def fabric_manager(driver: str, native: Path) -> Files:
     """The fabric manager, its unit and its configuration."""
     configuration = "usr/share/nvidia/nvswitch/fabricmanager.cfg"
     return {
-        "usr/bin/nv-fabricmanager": program("nv-fabricmanager", driver),
+        **_daemon("nv-fabricmanager", driver, native),
         f"{_UNITS}/nvidia-fabricmanager.service": _unit(
             "NVIDIA fabric manager service", f"/usr/bin/nv-fabricmanager -c /{configuration}"
         ),
@@ -179,12 +187,17 @@ def pinning(pattern: str) -> Files:
     }
 
 
-def keyring(armored: bytes, url: str) -> Files:
-    """The key and the source of the CUDA repository at ``url``."""
-    path = "usr/share/keyrings/cuda-archive-keyring.asc"
+def keyring(distribution: str, key: bytes, url: str) -> Files:
+    """The key, the source and the preference of the CUDA repository at ``url``."""
+    path = "usr/share/keyrings/cuda-archive-keyring.gpg"
     return {
-        path: Entry(armored),
-        "etc/apt/sources.list.d/cuda.list": _text(f"deb [signed-by=/{path}] {url} /\n"),
+        path: Entry(key),
+        f"etc/apt/sources.list.d/cuda-{distribution}-x86_64.list": _text(
+            f"deb [signed-by=/{path}] {url}/ /\n"
+        ),
+        "etc/apt/preferences.d/cuda-repository-pin-600": _text(
+            "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
+        ),
     }
 
 
@@ -286,6 +299,18 @@ def kernel_headers_scripts(release: str) -> dict[str, str]:
     return {
         "postinst": '[ "$1" = configure ] || exit 0\n'
         f"if command -v dkms >/dev/null; then dkms autoinstall -k {release} || true; fi\n"
+    }
+
+
+def references(program: Path) -> Files:
+    """What counts who has the devices open, and the unit that keeps the modules' counts right."""
+    return {
+        "usr/lib/fleet-lab-gpu/references": Entry(program.read_bytes(), 0o755),
+        f"{_UNITS}/fleet-lab-references.service": _text(
+            "[Unit]\nDescription=Keep the modules' reference counts right\nAfter=fleet-lab-modules.service\n\n"
+            "[Service]\nExecStart=/usr/lib/fleet-lab-gpu/references watch\nRestart=always\n\n"
+            "[Install]\nWantedBy=multi-user.target\n"
+        ),
     }
 
 

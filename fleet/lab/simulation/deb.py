@@ -1,4 +1,4 @@
-"""Debian packages made in memory: an ``ar`` of two tar files, as deb(5) says.
+"""Debian packages made, and unpacked, in memory: an ``ar`` of two tar files, as deb(5) says.
 
 Next: :mod:`.packages` says which packages there are, :mod:`.repository` publishes them.
 """
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 # One date for everything, so that the same package is the same file each time.
 _DATE = 1_700_000_000
+# From here on packing fast counts for more than packing small.
+_LARGE = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,31 @@ def build(package: Package) -> bytes:
     return b"!<arch>\n" + b"".join(_member(name, content) for name, content in members)
 
 
+def unpack(archive: bytes) -> dict[str, Entry]:
+    """The files of a ``.deb``, by path, links included. ValueError where it is none, or packed with zstd."""
+    offset = 8
+    while archive.startswith(b"!<arch>\n") and offset + 60 <= len(archive):
+        name = archive[offset : offset + 16].decode().strip().rstrip("/")
+        size = int(archive[offset + 48 : offset + 58])
+        if name.startswith("data.tar") and not name.endswith(".zst"):
+            return _untar(archive[offset + 60 : offset + 60 + size])
+        offset += 60 + size + size % 2
+    raise ValueError("this is not a Debian package that can be unpacked here")
+
+
+def _untar(content: bytes) -> dict[str, Entry]:
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for member in archive:
+            path = member.name.removeprefix("./")
+            stream = archive.extractfile(member) if member.isfile() else None
+            if stream is not None:
+                found[path] = Entry(stream.read(), member.mode)
+            elif member.issym():
+                found[path] = Entry(link=member.linkname)
+    return found
+
+
 def _member(name: str, content: bytes) -> bytes:
     header = f"{name:<16}{_DATE:<12}{0:<6}{0:<6}{'100644':<8}{len(content):<10}`\n"
     return header.encode() + content + (b"\n" if len(content) % 2 else b"")
@@ -80,8 +107,9 @@ def _member(name: str, content: bytes) -> bytes:
 
 def _tar(files: Mapping[str, Entry]) -> bytes:
     buffer = io.BytesIO()
+    large = sum(len(file.content) for file in files.values()) > _LARGE
     with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=_DATE) as packed,
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1 if large else 6, mtime=_DATE) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for folder in _folders(files):

@@ -14,8 +14,11 @@ gpu.N.fabric_state         1 not started, 2 in progress, 3 completed; else as th
 init.error                 an NVML error number from initialisation
 module_load_error          modprobe refuses with this text
 module_holders             so many unnamed holders of the module (it cannot be unloaded)
+nouveau_holders            the same for nouveau; 1: the console is on the card, as it is with a screen
 dkms_build                 fail: no module can be built
 secure_boot, mok_enrolled  Secure Boot on, and whether the modules' key is enrolled
+mok_confirm                1: somebody is at the console at the next boot, to confirm a key that was imported
+gpu.N.mig_…                MIG devices: :func:`mig`
 boot_kernel                the next boot starts this kernel
 boot                       never: the next boot does not come up
 =========================  ======================================================================
@@ -25,15 +28,16 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleet.core.errors import InputError
 from fleet.lab.faults import execute
 from fleet.lab.lab import Lab
 from fleet.lab.simulation import site
+from fleet.lab.simulation.hardware import mig_devices
 from fleet.lab.simulation.repository import Key, resign
-from fleet.lab.simulation.view import FOLDER
+from fleet.lab.simulation.view import FOLDER, mig_view
 
 _FILE = f"{FOLDER}/faults.view"
 
@@ -57,6 +61,47 @@ def switched(lab: Lab, host: str, faults: Mapping[str, object]) -> Iterator[None
         yield
     finally:
         switch(lab, host, {})
+
+
+def mig(lab: Lab, host: str, gpu: int, profiles: Sequence[str]) -> list[str]:
+    """Split a GPU into MIG devices (``["3g.40gb", "1g.10gb"]``; none: MIG off); their UUIDs. Outlasts a reboot."""
+    devices = mig_devices(f"{lab.name}/{host}/{gpu}", profiles)
+    lines = {"mig": int(bool(devices)), "mig_pending": int(bool(devices)), **dict(mig_view(devices))}
+    text = "".join(f"gpu.{gpu}.{key}={value}\n" for key, value in lines.items())
+    _change(lab, host, f"^gpu\\.{gpu}\\.mig", text)
+    return [str(device["uuid"]) for device in devices]
+
+
+@contextlib.contextmanager
+def process_on_gpu(
+    lab: Lab, host: str, gpus: Sequence[int] = (0,), *, user: str = "root", mib: int = 1024
+) -> Iterator[int]:
+    """While it lasts, a process of ``user`` has these GPUs open, and nvidia-smi lists it; yields its pid.
+
+    The driver must be loaded. The process is a unit of systemd's, called ``training`` and a number.
+    """
+    unit = f"training-{secrets.token_hex(3)}"
+    opened = " ".join(f"{number + 3}</dev/nvidia{gpu}" for number, gpu in enumerate(gpus))
+    command = f"exec 9</dev/nvidiactl {opened}; exec sleep infinity"
+    run = ("systemd-run", "--quiet", f"--unit={unit}", f"--uid={user}", "bash", "-c", command)
+    execute(lab, host, *run)
+    pid = int(execute(lab, host, "systemctl", "show", "-p", "MainPID", "--value", unit).stdout)
+    opens = f"until ls -l /proc/{pid}/fd | grep -q /dev/nvidiactl; do sleep 0.05; done"
+    execute(lab, host, "sh", "-ec", opens)
+    _change(lab, host, "^$", "".join(f"gpu.{gpu}.processes={pid}:{mib}\n" for gpu in gpus))
+    try:
+        yield pid
+    finally:
+        execute(lab, host, "systemctl", "stop", unit, check=False)
+        _change(lab, host, f"processes={pid}:", "")
+
+
+def _change(lab: Lab, host: str, gone: str, added: str) -> None:
+    """Take the lines that match ``gone`` out of the faults, and put ``added`` at their end."""
+    new = f"{_FILE}.new"
+    # Written in place, as in :func:`switch`.
+    script = f"sed '/{gone}/d' {_FILE} > {new}; cat >> {new}; cat {new} > {_FILE}; rm {new}"
+    execute(lab, host, "sh", "-ec", f"{script}; /usr/lib/fleet-lab-gpu/modules refresh", stdin=added)
 
 
 @contextlib.contextmanager

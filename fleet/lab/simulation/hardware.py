@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ _HERE = Path(__file__).parent
 _BOARD_BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
 _SWITCH_BUSES = (0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C)
 # PCI device of the switch chip and how many of them a board has, by model of its GPUs.
+# Memory that a MIG device of so many GB says it has (driver 590, H100).
+_MIG_MEMORY_MIB = {10: 9984, 20: 20096, 40: 40448}
 _SWITCHES: Mapping[str, tuple[str, int]] = {"h100-sxm": ("22a3", 4), "v100-sxm2": ("1ac2", 6)}
 
 
@@ -45,13 +47,15 @@ def hardware(
     kernel: str = "6.1.0-90-amd64",
     secure_boot: str = "disabled",
     nouveau: bool | None = None,
+    mig: Sequence[str] = (),
 ) -> Json:
     """A machine with ``count`` GPUs of ``model``.
 
     ``nvswitch``: whether the GPUs hang on switches; by default eight of a model that is sold that
     way do. ``kernel``: the release it boots. ``secure_boot``: disabled, enabled, setup_mode or
     no_efi. ``nouveau``: whether the kernel's own driver takes the GPUs at boot if nothing forbids it; by
-    default it does so with graphics cards. Raises InputError for a model that is not known or more than 16 GPUs.
+    default it does so with graphics cards. ``mig``: profiles (``1g.10gb``) that each GPU is split into.
+    Raises InputError for a model that is not known or more than 16 GPUs.
     """
     known = models()
     if model not in known:
@@ -64,7 +68,7 @@ def hardware(
         "kernel": {"release": kernel},
         "secure_boot": secure_boot,
         "nouveau": nouveau if nouveau is not None else known[model]["class"] == "030000",
-        "gpus": [_gpu(known[model], model, index, count, seed) for index in range(count)],
+        "gpus": [_gpu(known[model], model, index, count, seed, mig) for index in range(count)],
         "nvswitches": _switches(model) if switched else [],
     }
     validate(document)
@@ -99,7 +103,7 @@ def load(path: Path) -> Json:
     return document
 
 
-def _gpu(model: Json, key: str, index: int, count: int, seed: str) -> Json:
+def _gpu(model: Json, key: str, index: int, count: int, seed: str, profiles: Sequence[str]) -> Json:
     digest = hashlib.sha256(f"{seed}/{key}/{index}".encode()).digest()
     bus = _BOARD_BUSES[index] if count == 8 else index + 1
     gpu = dict(model)
@@ -112,7 +116,33 @@ def _gpu(model: Json, key: str, index: int, count: int, seed: str) -> Json:
         "serial": f"16{int.from_bytes(digest[16:22], 'big') % 10**11:011d}" if has_serial else None,
         "module_id": index + 1 if count == 8 else None,
     }
+    if profiles:
+        if not gpu.get("mig"):
+            raise InputError(f"a GPU of model {key} cannot be split (mig)")
+        gpu["mig_devices"] = mig_devices(gpu["uuid"], profiles)
     return gpu
+
+
+def mig_devices(seed: str, profiles: Sequence[str]) -> list[Json]:
+    """The MIG devices of one GPU, in the order NVML lists them; ids as the driver gives them out."""
+    first = {"7": 0, "4": 1, "3": 1, "2": 3, "1": 7}
+    taken: set[int] = set()
+    found = []
+    for number, profile in enumerate(profiles):
+        instance = next(n for n in range(first.get(profile[0], 7), 99) if n not in taken)
+        taken.add(instance)
+        gigabytes = int(profile.partition("g.")[2].partition("gb")[0] or 0)
+        digest = hashlib.sha256(f"{seed}/{number}/{profile}".encode()).digest()
+        found.append(
+            {
+                "profile": profile,
+                "uuid": f"MIG-{uuid.UUID(bytes=digest[:16])}",
+                "gpu_instance": instance,
+                "compute_instance": 0,
+                "memory_mib": _MIG_MEMORY_MIB.get(gigabytes, gigabytes * 1024 - 256),
+            }
+        )
+    return found
 
 
 def _switches(model: str) -> list[Json]:

@@ -1,4 +1,4 @@
-"""Compiles the simulated NVML library, nvidia-smi and an empty libcuda, once per driver version.
+"""Compiles the simulated NVML library, nvidia-smi, an empty libcuda and the daemons, once per driver version.
 
 Needs gcc and the C library's headers on the machine that runs the lab, not on its hosts. Results are
 kept in a folder named by what they were made from.
@@ -15,6 +15,8 @@ from pathlib import Path
 from fleet.core.errors import FleetError, RefusedError
 
 SOURCES = Path(__file__).parent / "native"
+_COMMON = ("-O1", "-Wall", "-Wextra", "-Werror", "-std=gnu11", "-U_FORTIFY_SOURCE", "-I", str(SOURCES))
+_STATIC = ("-static", "-s")
 # CUDA version that nvidia-smi and NVML of a driver branch say, in CUDA's own number (12.8 is 12080).
 CUDA_VERSIONS = {
     470: 11040,
@@ -36,33 +38,46 @@ def cuda_version(driver: str) -> int:
 
 
 def build(driver: str, cache: Path) -> Path:
-    """Folder with ``libnvidia-ml.so.1``, ``libcuda.so.1`` and ``nvidia-smi`` of ``driver``, below ``cache``.
+    """Folder with ``libnvidia-ml.so.1``, ``libcuda.so.1``, ``daemon``, ``nvidia-smi`` of ``driver``, below ``cache``.
 
     It is made if it is missing. Raises RefusedError where there is no compiler, FleetError where it fails.
     """
-    made_from = hashlib.sha256(driver.encode())
-    for source in sorted(SOURCES.iterdir()):
-        made_from.update(source.read_bytes())
-    folder = cache / f"{driver}-{made_from.hexdigest()[:12]}"
+    folder = _folder(cache, driver)
     if (folder / "nvidia-smi").exists():
         return folder
-    if shutil.which("gcc") is None:
-        raise RefusedError(
-            "the simulated GPUs' library is compiled with gcc, which is not on this machine",
-            remedy="apt-get install gcc libc6-dev",
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    common = ["-O1", "-Wall", "-Wextra", "-Werror", "-std=gnu11", "-U_FORTIFY_SOURCE", "-I", str(SOURCES)]
+    common = [*_COMMON]
     common += [f'-DDRIVER_VERSION="{driver}"', f"-DCUDA_VERSION={cuda_version(driver)}"]
     library = ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"]
     _compile([*common, *library, str(SOURCES / "nvml.c")], folder / "libnvidia-ml.so.1")
     driver_api = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
     _compile([*common, *driver_api, str(SOURCES / "cuda.c")], folder / "libcuda.so.1")
-    _compile([*common, "-static", "-s", str(SOURCES / "nvidia-smi.c")], folder / "nvidia-smi")
+    _compile([*_COMMON, *_STATIC, str(SOURCES / "daemon.c")], folder / "daemon")
+    _compile([*common, *_STATIC, str(SOURCES / "nvidia-smi.c")], folder / "nvidia-smi")
     return folder
 
 
+def build_references(cache: Path) -> Path:
+    """The program that counts open device files, below ``cache``; made if it is missing. Raises as :func:`build`."""
+    program = _folder(cache, "references") / "references"
+    if not program.exists():
+        _compile([*_COMMON, *_STATIC, str(SOURCES / "references.c")], program)
+    return program
+
+
+def _folder(cache: Path, name: str) -> Path:
+    made_from = hashlib.sha256(name.encode())
+    for source in sorted(SOURCES.iterdir()):
+        made_from.update(source.read_bytes())
+    return cache / f"{name}-{made_from.hexdigest()[:12]}"
+
+
 def _compile(arguments: list[str], target: Path) -> None:
+    if shutil.which("gcc") is None:
+        raise RefusedError(
+            "the simulated GPUs' library is compiled with gcc, which is not on this machine",
+            remedy="apt-get install gcc libc6-dev",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and moved: a second builder, or one that was killed, leaves no half of a file.
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     done = subprocess.run(

@@ -28,6 +28,15 @@ DRIVERS = (
 )
 TOOLKITS = ("1.13.5", "1.17.8", "1.18.2", "1.19.1", "1.20.0")
 DISTRIBUTIONS = ("debian11", "debian12", "debian13", "ubuntu2204", "ubuntu2404")
+DEBIANS = {"bullseye": "debian11", "bookworm": "debian12", "trixie": "debian13"}
+# The kernels of each distribution: the one its hosts run, and the one an update would bring.
+KERNELS = {
+    "debian11": ("5.10.0-90-amd64", "5.10.0-91-amd64"),
+    "debian12": ("6.1.0-90-amd64", "6.1.0-91-amd64"),
+    "debian13": ("6.12.990+deb13-amd64", "6.12.991+deb13-amd64"),
+    "ubuntu2204": ("5.15.0-170-generic", "5.15.0-171-generic"),
+    "ubuntu2404": ("6.8.0-90-generic", "6.8.0-91-generic"),
+}
 
 
 def driver_packages(distribution: str, driver: str, native: Path) -> Iterator[Package]:
@@ -39,7 +48,7 @@ def driver_packages(distribution: str, driver: str, native: Path) -> Iterator[Pa
         yield from _debian(driver, native)
     else:
         yield from _ubuntu(driver, native)
-    yield from _fabric(driver)
+    yield from _fabric(driver, native)
     if branch(driver) >= 580:
         yield from _pinning(driver)
 
@@ -75,7 +84,7 @@ def _debian(driver: str, native: Path) -> Iterator[Package]:
     )
     yield Package(
         "nvidia-persistenced", version, "daemon to keep GPUs initialised",
-        {"Depends": _exactly(version, "libnvidia-ml1")}, contents.persistenced(driver),
+        {"Depends": _exactly(version, "libnvidia-ml1")}, contents.persistenced(driver, native),
         contents.service_scripts("nvidia-persistenced.service", start=True),
     )  # fmt: skip
     yield Package(
@@ -127,7 +136,7 @@ def _ubuntu(driver: str, native: Path) -> Iterator[Package]:
     yield Package(
         daemon, version, "NVIDIA compute utilities",
         {"Depends": _exactly(version, library), **_only_one("nvidia-persistenced")},
-        contents.persistenced(driver), contents.service_scripts("nvidia-persistenced.service", start=True),
+        contents.persistenced(driver, native), contents.service_scripts("nvidia-persistenced.service", start=True),
     )  # fmt: skip
     yield Package(
         common, version, "Shared files used with the kernel module",
@@ -180,7 +189,7 @@ def _metapackages(
         )
 
 
-def _fabric(driver: str) -> Iterator[Package]:
+def _fabric(driver: str, native: Path) -> Iterator[Package]:
     """Fabric manager and its company; since 580 without the branch in their names."""
     version, number = f"{driver}-1", branch(driver)
     suffix = "" if number >= 580 else f"-{number}"
@@ -188,7 +197,7 @@ def _fabric(driver: str) -> Iterator[Package]:
     yield Package(
         manager, version, "Fabric Manager for NVSwitch based systems",
         _only_one("nvidia-fabricmanager-any"),
-        contents.fabric_manager(driver), contents.service_scripts("nvidia-fabricmanager.service", start=False),
+        contents.fabric_manager(driver, native), contents.service_scripts("nvidia-fabricmanager.service", start=False),
         ("usr/share/nvidia/nvswitch/fabricmanager.cfg",),
     )  # fmt: skip
     yield Package(f"libnvidia-nscq{suffix}", version, "NVSwitch configuration and query library")
@@ -213,11 +222,31 @@ def _pinning(driver: str) -> Iterator[Package]:
     )  # fmt: skip
 
 
-def keyring_package(armored: bytes, url: str) -> Package:
+def installed_by_hand(distribution: str, driver: str, *, switches: bool) -> list[str]:
+    """``NAME=VERSION`` of what somebody installs who follows NVIDIA's guide for ``driver``.
+
+    On Debian the whole set must be named, or apt takes the newest of each. ``switches``: with the fabric manager.
+    """
+    version, number = f"{driver}-1", branch(driver)
+    manager = f"nvidia-fabricmanager{'' if number >= 580 else f'-{number}'}={version}"
+    if distribution.startswith("ubuntu"):
+        suffix = "" if number >= 590 else f"-{number}"
+        tail = "1ubuntu1" if number >= 590 else "0ubuntu1"
+        named = [f"nvidia-driver{suffix}", f"nvidia-dkms{suffix}", f"libnvidia-compute{suffix}"]
+        named += [f"nvidia-utils{suffix}", f"nvidia-compute-utils{suffix}", f"nvidia-kernel-common{suffix}"]
+        found = [f"{name}={driver}-{tail}" for name in named]
+    else:
+        named = ["nvidia-driver", "nvidia-driver-cuda", "libnvidia-ml1", "libcuda1", "nvidia-persistenced"]
+        named += ["nvidia-modprobe", "nvidia-kernel-dkms", "nvidia-kernel-common", "firmware-nvidia-gsp"]
+        found = [f"{name}={version}" for name in named]
+    return [*found, *([manager] if switches else [])]
+
+
+def keyring_package(distribution: str, keyring: bytes, url: str) -> Package:
     """``cuda-keyring``: NVIDIA's way to hand out its repository and key as a package."""
     return Package(
         "cuda-keyring", "1.1-1", "GPG keyring for the CUDA repository",
-        files=contents.keyring(armored, url), architecture="all",
+        files=contents.keyring(distribution, keyring, url), architecture="all",
     )  # fmt: skip
 
 
@@ -241,24 +270,41 @@ def toolkit_packages(versions: Sequence[str] = TOOLKITS) -> Iterator[Package]:
                   configuration=("etc/docker/daemon.json",))  # fmt: skip
 
 
-def kernel_packages(releases: Sequence[str]) -> Iterator[Package]:
-    """Stand-ins for kernels, their headers and dkms: the real ones are large, and cannot be booted.
+def kernel_packages(references: Path) -> Iterator[Package]:
+    """Stand-ins for every kernel, its headers and dkms: the real ones are large, and cannot be booted.
 
-    Their metapackages are newer than Debian's, so that "the newest kernel" is one of these.
+    ``references``: the program of :func:`fleet.lab.simulation.native.build_references`.
     """
-    for number, release in enumerate(releases):
-        version = f"{release.partition('-')[0]}.9{number}-1"
-        image, headers = f"linux-image-{release}", f"linux-headers-{release}"
-        yield Package(image, version, f"Linux {release} (stand-in)", {},
-                      contents.kernel_image(release), contents.kernel_image_scripts(release))  # fmt: skip
-        yield Package(headers, version, f"Header files for Linux {release} (stand-in)", {},
-                      contents.kernel_headers(release), contents.kernel_headers_scripts(release))  # fmt: skip
-        flavour = release.rpartition("-")[2]
-        for kind, target in (("image", image), ("headers", headers)):
-            depends = {"Depends": _exactly(version, target)}
-            yield Package(
-                f"linux-{kind}-{flavour}", version, f"Linux {kind} (metapackage, stand-in)", depends
-            )
+    yield Package(
+        "fleet-lab-gpu", "1.0-1", "What a kernel would count", files=contents.references(references)
+    )
+    for releases in KERNELS.values():
+        for release in releases:
+            version = _kernel_version(release)
+            yield Package(f"linux-image-{release}", version, f"Linux {release} (stand-in)", {},
+                          contents.kernel_image(release), contents.kernel_image_scripts(release))  # fmt: skip
+            yield Package(f"linux-headers-{release}", version, f"Header files for Linux {release} (stand-in)", {},
+                          contents.kernel_headers(release), contents.kernel_headers_scripts(release))  # fmt: skip
     yield Package(
         "dkms", "9.0-1", "Dynamic Kernel Module System (stand-in)", files=contents.dkms(), architecture="all"
     )
+
+
+def kernel_metapackages(distribution: str) -> Iterator[Package]:
+    """``linux-image-amd64`` and the like, newer than the distribution's own: "the newest kernel" is one of ours."""
+    for release in KERNELS[distribution]:
+        version, flavour = _kernel_version(release), release.rpartition("-")[2]
+        for kind in ("image", "headers"):
+            depends = {"Depends": _exactly(version, f"linux-{kind}-{release}")}
+            yield Package(
+                f"linux-{kind}-{flavour}", version, f"Linux {kind} (metapackage, stand-in)", depends
+            )
+
+
+def _kernel_version(release: str) -> str:
+    """6.1.990-1 for 6.1.0-90-amd64: Debian's 6.1 series will not come that far."""
+    base, _, rest = release.partition("-")
+    number = rest.partition("-")[0]
+    if release.endswith("-generic"):
+        return f"{base}-{number}.{number}"
+    return f"{base.partition('+')[0]}-1" if "+" in base else f"{base.removesuffix('.0')}.9{number}-1"

@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.lab.simulation import site
+from fleet.lab.definition import HostDefinition
+from fleet.lab.simulation import packages, site
 from fleet.lab.simulation.pci import pci_files
 from fleet.lab.simulation.view import FOLDER, hardware_view
 
 _HOST = Path(__file__).parent / "host"
 CODE = "usr/lib/fleet-lab-gpu"
 # Programs that the host runs whatever is installed; those of packages come with the packages.
-_PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "mokutil")
+_PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "lsinitramfs", "mokutil")
 # The container's command: the hardware is shown before systemd starts, as on any machine.
 BOOT_COMMAND = ("sh", "-c", f"/{CODE}/boot; exec /sbin/fleet-lab-boot")
 _DIVERTED = ("modprobe", "rmmod", "insmod", "lsmod", "modinfo", "depmod")
@@ -43,7 +44,12 @@ WantedBy=sysinit.target
 _MODULES_LOAD = "[Service]\nExecStart=\nExecStart=/usr/lib/fleet-lab-gpu/modules configured\n"
 
 
-def files(hardware: Mapping[str, Any], packages_key: str) -> dict[str, tuple[str, int]]:
+def distribution(release: str, dress: str | None) -> str:
+    """What NVIDIA calls the system of a host: ``debian12``, or what it is dressed as."""
+    return dress or packages.DEBIANS[release]
+
+
+def files(hardware: Mapping[str, Any], packages_key: str, distribution: str) -> dict[str, tuple[str, int]]:
     """Content and mode by path. ``packages_key``: armored key of the lab's kernel packages."""
     state = FOLDER.lstrip("/")
     found = {f"{CODE}/{name}": ((_HOST / name).read_text(), 0o755) for name in _PROGRAMS}
@@ -55,18 +61,24 @@ def files(hardware: Mapping[str, Any], packages_key: str) -> dict[str, tuple[str
     found["etc/systemd/system/fleet-lab-modules.service"] = (_UNIT, 0o644)
     found["etc/systemd/system/systemd-modules-load.service.d/fleet-lab.conf"] = (_MODULES_LOAD, 0o644)
     found["usr/share/keyrings/fleet-lab.asc"] = (packages_key, 0o644)
-    line = f"deb [signed-by=/usr/share/keyrings/fleet-lab.asc] http://{site.NAME}/kernels /\n"
-    found["etc/apt/sources.list.d/fleet-lab.list"] = (line, 0o644)
+    source = f"deb [signed-by=/usr/share/keyrings/fleet-lab.asc] http://{site.NAME}/kernels"
+    lines = f"{source} /\n{source}/{distribution} /\n"
+    found["etc/apt/sources.list.d/fleet-lab.list"] = (lines, 0o644)
     return found
 
 
-def recipe(hardware: Mapping[str, Any] | None, dress: str | None) -> str:
+def recipe(host: HostDefinition) -> str:
     """What a host's simulation is made from, hashed."""
-    digest = hashlib.sha256(json.dumps([hardware, dress], sort_keys=True).encode())
-    if hardware is not None:
-        for path, content in sorted(files(hardware, "").items()):
+    digest = hashlib.sha256(json.dumps([host.hardware, host.dress], sort_keys=True).encode())
+    system = distribution(host.release, host.dress)
+    if host.dress is not None:
+        digest.update("\n".join(dress_script(host.dress)).encode())
+    if host.hardware is not None:
+        for path, content in sorted(files(host.hardware, "", system).items()):
             digest.update(f"{path} {content}".encode())
-        digest.update("\n".join(set_up_script(hardware)).encode())
+        digest.update("\n".join(set_up_script(host.hardware)).encode())
+    if host.driver is not None:
+        digest.update("\n".join(driver_script(host.hardware or {}, host.driver, system)).encode())
     return digest.hexdigest()[:12]
 
 
@@ -78,14 +90,34 @@ def set_up_script(hardware: Mapping[str, Any]) -> list[str]:
         *(f"divert {name} modules" for name in _DIVERTED),
         "divert uname uname",
         f"ln -sf /{CODE}/update-initramfs /usr/sbin/update-initramfs",
+        f"ln -sf /{CODE}/lsinitramfs /usr/bin/lsinitramfs",
         f"ln -sf /{CODE}/mokutil /usr/bin/mokutil",
         "systemctl daemon-reload",
         "systemctl enable --quiet fleet-lab-modules.service",
         f"apt-get update -q {_ONLY_THE_LABS} >/dev/null",
-        f"DEBIAN_FRONTEND=noninteractive apt-get install -qy linux-image-{release} >/dev/null",
+        f"DEBIAN_FRONTEND=noninteractive apt-get install -qy linux-image-{release} fleet-lab-gpu >/dev/null",
         "rm -f /run/reboot-required /run/reboot-required.pkgs",
         "systemctl start fleet-lab-modules.service",
+        "systemctl enable --now --quiet fleet-lab-references.service",
     ]
+
+
+def driver_script(hardware: Mapping[str, Any], driver: str, distribution: str) -> list[str]:
+    """Lines of shell: the driver as somebody installed it by hand, with NVIDIA's repository; it is loaded."""
+    switches = bool(hardware.get("nvswitches"))
+    named = packages.installed_by_hand(distribution, driver, switches=switches)
+    keyring = f"http://{site.NAME}/compute/cuda/repos/{distribution}/x86_64/cuda-keyring_1.1-1_all.deb"
+    only_nvidias = _ONLY_THE_LABS.replace("fleet-lab.list", f"cuda-{distribution}-x86_64.list")
+    install = 'DEBIAN_FRONTEND=noninteractive apt-get install -qy "linux-headers-$(uname -r)"'
+    lines = [
+        f"/usr/lib/apt/apt-helper download-file {keyring} /root/cuda-keyring.deb >/dev/null",
+        "dpkg -i /root/cuda-keyring.deb >/dev/null; rm /root/cuda-keyring.deb",
+        f"apt-get update -q {only_nvidias} >/dev/null",
+        f"{install} {' '.join(named)} >/dev/null",
+        "modprobe -r nouveau; modprobe nvidia-drm; modprobe nvidia-uvm",
+        "systemctl restart nvidia-persistenced.service",
+    ]
+    return [*lines, *(["systemctl enable --now --quiet nvidia-fabricmanager.service"] if switches else [])]
 
 
 def dress_script(dress: str) -> list[str]:
@@ -96,7 +128,33 @@ def dress_script(dress: str) -> list[str]:
         f'VERSION="{version} LTS ({name})"\nVERSION_CODENAME={codename}\nID=ubuntu\nID_LIKE=debian\n'
         f"UBUNTU_CODENAME={codename}\n"
     )
-    return [f"rm -f /etc/os-release; printf %s {shlex.quote(text)} > /etc/os-release"]
+    release = (
+        f"DISTRIB_ID=Ubuntu\nDISTRIB_RELEASE={version}\nDISTRIB_CODENAME={codename}\n"
+        f'DISTRIB_DESCRIPTION="Ubuntu {version} LTS"\n'
+    )
+    return [
+        f"rm -f /etc/os-release; printf %s {shlex.quote(text)} > /etc/os-release",
+        f"printf %s {shlex.quote(release)} > /etc/lsb-release",
+    ]
+
+
+def unattended_upgrades(distribution: str) -> dict[str, tuple[str, int]]:
+    """Settings with which unattended-upgrades takes everything, NVIDIA's packages included."""
+    vendor = "Ubuntu" if distribution.startswith("ubuntu") else "Debian"
+    patterns = (
+        f"origin={vendor}",
+        "origin=Debian",
+        "origin=NVIDIA",
+        "site=nvidia.github.io",
+        f"site={site.NAME}",
+    )
+    periodic = 'APT::Periodic::Update-Package-Lists "1";\nAPT::Periodic::Unattended-Upgrade "1";\n'
+    allowed = "".join(f'    "{pattern}";\n' for pattern in patterns)
+    origins = f"Unattended-Upgrade::Origins-Pattern {{\n{allowed}}};\n"
+    return {
+        "etc/apt/apt.conf.d/20auto-upgrades": (periodic, 0o644),
+        "etc/apt/apt.conf.d/51unattended-upgrades-site": (origins, 0o644),
+    }
 
 
 _UBUNTU = {

@@ -68,11 +68,14 @@ class Key:
         return done.stdout
 
 
-def publish_flat(folder: Path, packages: Iterable[deb.Package], key: Key, *, origin: str) -> None:
+def publish_flat(
+    folder: Path, packages: Iterable[deb.Package], key: Key, *, origin: str, label: str | None = None
+) -> None:
     """Write ``packages`` and a signed index into ``folder``; ``deb [signed-by=…] URL /`` reads it."""
     folder.mkdir(parents=True, exist_ok=True)
     index = _index(folder, "", packages)
-    write_signed(folder, {"Packages": index, "Packages.gz": gzip.compress(index, mtime=0)}, key, origin, {})
+    files = {"Packages": index, "Packages.gz": gzip.compress(index, mtime=0)}
+    write_signed(folder, files, key, origin, {"Label": label or origin})
     (folder / "key.asc").write_text(key.armored())
 
 
@@ -82,11 +85,19 @@ def publish_dists(
     """Write the suite ``codename`` with the component ``stable`` below ``folder``."""
     pool = f"dists/{codename}/pool/stable/amd64"
     (folder / pool).mkdir(parents=True, exist_ok=True)
+    for stale in (folder / pool).glob("*.deb"):
+        stale.unlink()
     index = _index(folder, pool, packages)
     suite = folder / "dists" / codename
     where = "stable/binary-amd64"
     (suite / where).mkdir(parents=True, exist_ok=True)
-    fields = {"Suite": codename, "Codename": codename, "Architectures": "amd64", "Components": "stable"}
+    fields = {
+        "Label": origin,
+        "Suite": codename,
+        "Codename": codename,
+        "Architectures": "amd64",
+        "Components": "stable",
+    }
     files = {f"{where}/Packages": index, f"{where}/Packages.gz": gzip.compress(index, mtime=0)}
     write_signed(suite, files, key, origin, fields)
     (folder / "gpg").write_text(key.armored())
@@ -117,7 +128,7 @@ def write_signed(
     folder: Path, files: Mapping[str, bytes], key: Key, origin: str, fields: Mapping[str, str]
 ) -> None:
     """Write ``files`` (index files, by name) and a Release over them, signed with ``key``."""
-    lines = [f"Origin: {origin}", f"Label: {origin}", *(f"{name}: {value}" for name, value in fields.items())]
+    lines = [f"Origin: {origin}", *(f"{name}: {value}" for name, value in fields.items())]
     lines += [f"Date: {_DATE}", "SHA256:"]
     for name, content in files.items():
         (folder / name).write_bytes(content)

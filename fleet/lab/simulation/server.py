@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fleet.lab.definition import PACKAGES_OCTET, HostDefinition
 from fleet.lab.engine import LABEL, wait_until
 from fleet.lab.hosts import Place
-from fleet.lab.simulation import site
+from fleet.lab.simulation import docker_repository, site
 
 HOST = "packages"
 _WHERE = "/srv/packages"
@@ -21,6 +21,11 @@ def ensure(place: Place, progress: Callable[[str], None]) -> None:
     """Have the site made and served; what is there already stays."""
     folder = place.state.directory / "packages"
     site.build(folder / "www", folder / "keys", folder / "native", progress)
+    if systems := place.definition.docker_systems:
+        made_from = f"{place.images.base('trixie')} {place.images.base('bookworm')}"
+        docker_repository.build(
+            folder / "www/docker", folder / "keys", systems, made_from, place.images.download, progress
+        )
     name = place.container(HOST)
     existing = place.engine.inspect("container", name)
     if existing is not None and existing["Config"]["Labels"].get(f"{LABEL}.recipe") != recipe(place):

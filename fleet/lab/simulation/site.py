@@ -4,6 +4,7 @@
 compute/cuda/repos/DISTRIBUTION/x86_64/   flat, as developer.download.nvidia.com has it
 libnvidia-container/stable/deb/amd64/     flat, as nvidia.github.io has it
 kernels/                                  flat: kernels, headers and dkms that only the lab has
+kernels/DISTRIBUTION/                     flat: the metapackages of its kernels
 ========================================  ====================================================
 
 Each has a signing key of its own, in ``keys/`` beside the folder (not served).
@@ -20,7 +21,6 @@ from fleet.lab.simulation import native, packages
 from fleet.lab.simulation.repository import Key, publish_flat, write_signed
 
 NAME = "packages.lab"
-KERNELS = ("6.1.0-90-amd64", "6.1.0-91-amd64", "5.15.0-170-generic", "5.15.0-171-generic")
 CUDA_KEY_FILE = "3bf863cc.pub"
 
 
@@ -45,23 +45,37 @@ def build(
         return
     progress(f"packages: making {len(drivers)} driver versions for {', '.join(distributions)}")
     tools = {driver: native.build(driver, cache) for driver in drivers}
-    cuda = Key.make(keys / "cuda", "cudatools")
+    signing_keys = make_keys(keys)
+    cuda = signing_keys["nvidia_driver"]
     for distribution in distributions:
         target = folder / "compute/cuda/repos" / distribution / "x86_64"
         url = f"http://{NAME}/compute/cuda/repos/{distribution}/x86_64"
-        found = [packages.keyring_package(cuda.armored().encode(), url)]
+        found = [packages.keyring_package(distribution, cuda.binary(), url)]
         for driver in drivers:
             found += packages.driver_packages(distribution, driver, tools[driver])
-        publish_flat(target, found, cuda, origin="NVIDIA")
+        publish_flat(target, found, cuda, origin="NVIDIA", label="NVIDIA CUDA")
         (target / CUDA_KEY_FILE).write_text(cuda.armored())
-    toolkit = Key.make(keys / "toolkit", "NVIDIA CORPORATION (Open Source Projects)")
+    toolkit = signing_keys["container_toolkit"]
     target = folder / "libnvidia-container/stable/deb/amd64"
     found = list(packages.toolkit_packages(toolkits))
     publish_flat(target, found, toolkit, origin="https://nvidia.github.io/libnvidia-container")
     (folder / "libnvidia-container/gpgkey").write_text(toolkit.armored())
     lab = Key.make(keys / "lab", "fleet lab")
-    publish_flat(folder / "kernels", packages.kernel_packages(KERNELS), lab, origin="fleet lab")
+    publish_flat(
+        folder / "kernels", packages.kernel_packages(native.build_references(cache)), lab, origin="fleet lab"
+    )
+    for distribution in packages.KERNELS:
+        found = list(packages.kernel_metapackages(distribution))
+        publish_flat(folder / "kernels" / distribution, found, lab, origin="fleet lab")
     made_from.write_text(recipe)
+
+
+def make_keys(folder: Path) -> dict[str, Key]:
+    """The keys that sign what stands for others' repositories, by the product's name for what is in them."""
+    return {
+        "nvidia_driver": Key.make(folder / "cuda", "cudatools"),
+        "container_toolkit": Key.make(folder / "toolkit", "NVIDIA CORPORATION (Open Source Projects)"),
+    }
 
 
 def withdraw(repository: Path, key: Key, package: str) -> None:
@@ -70,12 +84,12 @@ def withdraw(repository: Path, key: Key, package: str) -> None:
     kept = [paragraph for paragraph in index if not paragraph.startswith(f"Package: {package}\n")]
     content = "\n\n".join(kept).encode()
     files = {"Packages": content, "Packages.gz": gzip.compress(content, mtime=0)}
-    write_signed(repository, files, key, "NVIDIA", {})
+    write_signed(repository, files, key, "NVIDIA", {"Label": "NVIDIA CUDA"})
 
 
 def _recipe(*parts: Sequence[str]) -> str:
     """A hash of the code and the lists that the site is made from."""
-    digest = hashlib.sha256(repr((parts, KERNELS)).encode())
+    digest = hashlib.sha256(repr(parts).encode())
     here = Path(__file__).parent
     for path in sorted(path for path in here.rglob("*") if path.is_file() and path.suffix != ".pyc"):
         digest.update(path.read_bytes())

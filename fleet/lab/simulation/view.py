@@ -8,15 +8,17 @@ hardware.view      from the hardware file; never changes while the host runs
 loaded.view        which driver is loaded (``loaded.version``, ``loaded.flavour``); by modprobe
 settings.view      what nvidia-smi and nvidia-persistenced set; gone when the driver is unloaded
 fabric.view        written by a running fabric manager
+mok.view           that a key was enrolled at a boot
 faults.view        faults, switched at run time; kept over reboots
 =================  =========================================================================
 
-Inside a container, /run/fleet-lab-gpu/visible.d has a file for each GPU that was given to it.
+Inside a container, /run/fleet-lab-gpu/visible.d has a file for each GPU (``3``) or MIG device (``3.1``) that
+was given to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fleet.core.errors import InputError
@@ -80,4 +82,13 @@ def _reliability(gpu: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     if gpu.get("retired_pages"):
         yield from (("retired_single", 0), ("retired_double", 0), ("retired_pending", 0))
     if gpu.get("mig"):
-        yield from (("mig", 0), ("mig_pending", 0))
+        devices = gpu.get("mig_devices", [])
+        yield from (("mig", int(bool(devices))), ("mig_pending", int(bool(devices))))
+        yield from mig_view(devices)
+
+
+def mig_view(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, object]]:
+    """Keys, below ``gpu.N.``, of MIG devices as :func:`fleet.lab.simulation.hardware.mig_devices` makes them."""
+    yield "mig_devices", len(devices)
+    for number, device in enumerate(devices):
+        yield from ((f"mig.{number}.{key}", value) for key, value in device.items())

@@ -9,6 +9,7 @@ import pytest
 
 from fleet.lab import faults
 from fleet.lab.definition import load_definition
+from fleet.lab.engine import wait_until
 from fleet.lab.lab import Lab
 from fleet.lab.simulation import faults as gpu_faults
 
@@ -129,6 +130,41 @@ def test_faults_of_repositories_are_undone(gpu_lab: Lab) -> None:
         assert "590.48.01" not in faults.shell(gpu_lab, "board", "apt-cache policy libcuda1")
     faults.execute(gpu_lab, "board", *update)
     assert "590.48.01" in faults.shell(gpu_lab, "board", "apt-cache policy libcuda1")
+
+
+def test_whoever_has_a_gpu_open_keeps_the_module(gpu_lab: Lab) -> None:
+    run = lambda script: faults.shell(gpu_lab, "board", script)  # noqa: E731
+    run("systemctl stop nvidia-persistenced nvidia-fabricmanager; modprobe nvidia-uvm")
+    before = int(run("modprobe -r nvidia-uvm; modprobe nvidia; cat /sys/module/nvidia/refcnt"))
+    with gpu_faults.process_on_gpu(gpu_lab, "board", (1, 4)) as pid:
+        assert int(run("cat /sys/module/nvidia/refcnt")) > before
+        assert run("nvidia-smi --query-compute-apps=pid --format=csv,noheader") == f"{pid}\n{pid}\n"
+        assert "/dev/nvidia4" in run(f"ls -l /proc/{pid}/fd")
+        assert faults.execute(gpu_lab, "board", "modprobe", "-r", "nvidia", check=False).returncode == 1
+    wait_until(lambda: int(run("cat /sys/module/nvidia/refcnt")) == before, "the count is back", deadline=20)
+
+
+def test_a_container_with_a_mig_device(gpu_lab: Lab) -> None:
+    uuids = gpu_faults.mig(gpu_lab, "board", 2, ["3g.40gb", "1g.10gb"])
+    listed = faults.shell(gpu_lab, "board", "nvidia-smi -L")
+    assert all(f"UUID: {uuid}" in listed for uuid in uuids)
+    ask = ("docker", "run", "--rm", "--gpus", f'"device={uuids[1]}"', "other:local", "nvidia-smi", "-L")
+    inside = faults.execute(gpu_lab, "board", *ask).stdout
+    assert uuids[1] in inside
+    assert uuids[0] not in inside
+    assert len(inside.splitlines()) == 2
+    gpu_faults.mig(gpu_lab, "board", 2, [])
+    assert "MIG" not in faults.shell(gpu_lab, "board", "nvidia-smi -L")
+
+
+def test_a_host_that_does_not_come_back(gpu_lab: Lab) -> None:
+    gpu_faults.switch(gpu_lab, "desk", {"boot": "never"})
+    faults.execute(gpu_lab, "desk", "systemctl", "reboot", check=False)
+    shown = lambda: faults.execute(gpu_lab, "desk", "ip", "-br", "link", "show", "eth0", check=False).stdout  # noqa: E731
+    wait_until(lambda: " DOWN " in shown(), "it hangs at boot", deadline=60)
+    gpu_faults.switch(gpu_lab, "desk", {})
+    faults.stop(gpu_lab, "desk", power=True)
+    faults.start(gpu_lab, "desk")
 
 
 def test_a_held_lock_is_held_by_the_pid_that_is_told(gpu_lab: Lab) -> None:

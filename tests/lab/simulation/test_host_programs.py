@@ -166,6 +166,37 @@ def test_secure_boot_wants_an_enrolled_key(tmp_path: Path) -> None:
     assert root.run("modprobe", "nvidia").returncode == 0
 
 
+def test_a_key_waits_for_somebody_at_the_console(tmp_path: Path) -> None:
+    root = make(tmp_path, model="t4", count=1, secure_boot="enabled")
+    (tmp_path / "sys/firmware/efi/efivars").mkdir(parents=True)
+    root.build()
+    key = tmp_path / "var/lib/dkms/mok.pub"
+    assert key.stat().st_size > 500
+    assert "is not enrolled" in root.run("mokutil", "--test-key", str(key)).stdout
+    assert root.run("mokutil", "--import", str(key)).returncode != 0
+    assert root.run("mokutil", "--import", str(key), "--root-pw").returncode == 0
+    assert "DKMS module signing key" in root.run("mokutil", "--list-new").stdout
+    assert [path.name[:6] for path in (tmp_path / "sys/firmware/efi/efivars").iterdir()] == ["MokNew"]
+    assert "already in the enrollment request" in root.run("mokutil", "--test-key", str(key)).stdout
+    assert "Key was rejected" in root.run("modprobe", "nvidia").stderr
+
+
+def test_the_console_on_the_card_keeps_nouveau(tmp_path: Path) -> None:
+    root = make(tmp_path, model="rtx-4090")
+    root.fault("nouveau_holders=1")
+    root.run("modules", "boot")
+    assert root.run("modprobe", "-r", "nouveau").stderr == "modprobe: FATAL: Module nouveau is in use.\n"
+
+
+def test_the_initramfs_tells_which_files_are_in_it(h100: Root) -> None:
+    (h100.path / "etc/modprobe.d/site.conf").write_text("blacklist nouveau\n")
+    image = str(h100.path / f"boot/initrd.img-{KERNEL}")
+    assert "site.conf" not in h100.run("lsinitramfs", image).stdout
+    h100.run("update-initramfs", "-u", "-k", KERNEL)
+    assert h100.run("lsinitramfs", image).stdout.splitlines() == ["etc/modprobe.d/site.conf"]
+    assert h100.run("lsinitramfs", image + "-none").returncode == 1
+
+
 def test_a_module_of_another_kernel_is_refused(h100: Root) -> None:
     h100.build()
     built = h100.path / f"lib/modules/{KERNEL}/updates/dkms/nvidia.ko"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -176,3 +177,39 @@ def test_the_long_form_is_text_without_x(machine: Machine) -> None:
     assert f"{'Attached GPUs':54} : 8" in lines
     assert lines.count(f"        {'Pending':46} : Yes") == 1
     assert f"    {'GPU UUID':50} : GPU is lost" in lines
+
+
+def test_mig_devices_are_listed_below_their_gpu(machine: Machine) -> None:
+    document = hardware("h100-sxm", 1, mig=["3g.40gb", "1g.10gb"])
+    machine.install(document)
+    first, second = (device["uuid"] for device in document["gpus"][0]["mig_devices"])
+    assert machine.smi("-L").stdout.splitlines()[1:] == [
+        f"  MIG 3g.40gb     Device  0: (UUID: {first})",
+        f"  MIG 1g.10gb     Device  1: (UUID: {second})",
+    ]
+    assert "|  0    7   0   1  |               0MiB /  9984MiB    |" in machine.smi().stdout
+    assert {len(line) for line in machine.smi().stdout.splitlines()[1:] if line} == {91}
+    assert "not supported for Devices in MIG mode" in machine.smi("nvlink", "-s").stdout
+
+
+def test_a_container_sees_the_mig_device_it_was_given(machine: Machine, tmp_path: Path) -> None:
+    machine.install(hardware("h100-sxm", 2, mig=["1g.10gb"] * 3))
+    visible = tmp_path / "visible"
+    visible.mkdir()
+    (visible / "1.2").touch()
+    environment = {**machine.environment, "FLEET_LAB_GPU_VISIBLE": str(visible)}
+    argv = [machine.tools / "nvidia-smi", "-L"]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60, check=True)
+    gpu, mig = done.stdout.splitlines()
+    assert gpu.startswith("GPU 0: ")
+    assert "MIG 1g.10gb     Device  0:" in mig
+
+
+def test_the_topology_says_nvlink_or_the_sockets(machine: Machine) -> None:
+    rows = [line.split("\t") for line in machine.smi("topo", "-m").stdout.splitlines()[:9]]
+    assert rows[0] == ["", *["\x1b[4mGPU0", *(f"GPU{n}" for n in range(1, 8))], "CPU Affinity", "NUMA Affinity",
+                       "GPU NUMA ID\x1b[0m"]  # fmt: skip
+    assert rows[8][1:9] == [*["NV18"] * 7, " X "]
+    assert [row[10] for row in rows[1:]] == list("00001111")
+    machine.install(hardware("t4", 2))
+    assert machine.smi("topo", "-m").stdout.splitlines()[1].split("\t")[1:3] == [" X ", "SYS"]

@@ -215,6 +215,37 @@ print(json.dumps([attempt(f, h) for f in (n.nvmlDeviceGetSerial, n.nvmlDeviceGet
     assert ask(machine, script) == ["NVMLError_NotSupported"] * 4 + [0]
 
 
+def test_mig_devices_are_found_below_their_gpu_and_by_their_uuid(machine: Machine) -> None:
+    document = hardware("h100-sxm", 1, mig=["3g.40gb", "1g.10gb"])
+    machine.install(document)
+    uuids = [device["uuid"] for device in document["gpus"][0]["mig_devices"]]
+    script = """
+n.nvmlInit()
+gpu = n.nvmlDeviceGetHandleByIndex(0)
+mig = n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 1)
+same = n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(mig))
+print(json.dumps({
+    "uuids": [n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, i)) for i in (0, 1)],
+    "third": attempt(n.nvmlDeviceGetMigDeviceHandleByIndex, gpu, 2), "mode": n.nvmlDeviceGetMigMode(gpu),
+    "name": n.nvmlDeviceGetName(mig), "memory": n.nvmlDeviceGetMemoryInfo(same).total >> 20,
+    "ids": [n.nvmlDeviceGetGpuInstanceId(mig), n.nvmlDeviceGetComputeInstanceId(mig)],
+    "parent": n.nvmlDeviceGetUUID(n.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)),
+    "is": [getattr(f, "value", f) for f in map(n.nvmlDeviceIsMigDeviceHandle, (gpu, same))],
+    "power": attempt(n.nvmlDeviceGetPowerUsage, mig)}))
+"""
+    assert ask(machine, script) == {
+        "uuids": uuids,
+        "third": "NVMLError_NotFound",
+        "mode": [1, 1],
+        "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "memory": 9984,
+        "ids": [7, 0],
+        "parent": document["gpus"][0]["uuid"],
+        "is": [0, 1],
+        "power": "NVMLError_NotSupported",
+    }
+
+
 def test_hosts_older_than_this_machine_can_load_it(machine: Machine) -> None:
     """Debian 11 has glibc 2.31: no newer symbol may be asked for."""
     symbols = subprocess.run(

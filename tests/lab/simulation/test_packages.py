@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.lab.simulation import deb, native, packages, site
+from fleet.lab.simulation import deb, docker_repository, native, packages, site
 from fleet.lab.simulation.deb import Entry, Package
 from fleet.lab.simulation.repository import Key, publish_dists, resign
 
@@ -120,3 +120,27 @@ def test_the_layout_of_docker_has_a_suite(tmp_path: Path) -> None:
     assert "stable/binary-amd64/Packages" in release
     assert "Codename: bookworm" in release
     assert (tmp_path / "debian/dists/bookworm/pool/stable/amd64/docker-ce_28.5.2-1_amd64.deb").exists()
+
+
+def test_what_is_built_is_unpacked_the_same() -> None:
+    files = {"usr/bin/thing": Entry(b"#!/bin/sh\n", 0o755), "usr/lib/thing.so": Entry(link="thing.so.1")}
+    assert deb.unpack(deb.build(Package("thing", "1", "a thing", files=files))) == files
+    with pytest.raises(ValueError, match="not a Debian package"):
+        deb.unpack(b"!<arch>\n")
+
+
+def test_another_version_of_the_engine_is_as_long_as_its_own() -> None:
+    for genuine, other in (("26.1.5", "26.1.4"), ("20.10.20", "20.10.21")):
+        binary = {"usr/sbin/dockerd": Entry(b"\0abc" + genuine.encode() + b"+dfsg1xyz")}
+        assert docker_repository.versions(binary) == (genuine, other)
+
+
+def test_the_newest_kernel_is_one_of_the_labs() -> None:
+    """The metapackages are newer than any that the distributions have for these kernels."""
+    versions = {p.name: p.version for p in packages.kernel_metapackages("debian12")}
+    assert versions == {"linux-image-amd64": "6.1.991-1", "linux-headers-amd64": "6.1.991-1"}
+    assert {p.version for p in packages.kernel_metapackages("debian13")} == {"6.12.990-1", "6.12.991-1"}
+    assert {p.version for p in packages.kernel_metapackages("ubuntu2204")} == {
+        "5.15.0-170.170",
+        "5.15.0-171.171",
+    }

@@ -430,6 +430,30 @@ static void table_processes(const int *gpus, const int *positions, int count)
         printf("|  No running processes found                                                             |\n");
 }
 
+static void table_migs(const int *gpus, const int *positions, int count)
+{
+    const char *line = "+------------------+----------------------------------+-----------+-----------------------+\n";
+    int migs[MOST_MIG], i, k, found, all = 0;
+
+    for (i = 0; i < count; i++)
+        all += visible_migs(gpus[i], migs);
+    if (all == 0)
+        return;
+    printf("\n+-----------------------------------------------------------------------------------------+\n"
+           "| MIG devices:                                                                            |\n%s"
+           "| GPU  GI  CI  MIG |              Shared Memory-Usage |        Vol|        Shared         |\n"
+           "|      ID  ID  Dev |                Shared BAR1-Usage | SM     Unc| CE ENC  DEC  OFA  JPG |\n"
+           "|                  |                                  |        ECC|                       |\n"
+           "|==================+==================================+===========+=======================|\n", line);
+    for (i = 0; i < count; i++) {
+        found = visible_migs(gpus[i], migs);
+        for (k = 0; k < found; k++)
+            printf("| %2d  %3lld  %2lld  %2d  |               0MiB / %5lldMiB    | N/A     0 |  1   0    1    0    1 |\n%s",
+                   positions[i], mig_number(gpus[i], migs[k], "gpu_instance"),
+                   mig_number(gpus[i], migs[k], "compute_instance"), k, mig_number(gpus[i], migs[k], "memory_mib"), line);
+    }
+}
+
 static int table(const int *gpus, const int *positions, int count)
 {
     const char *line = "+-----------------------------------------+------------------------+----------------------+\n";
@@ -458,6 +482,7 @@ static int table(const int *gpus, const int *positions, int count)
         table_row(gpus[i], positions[i]);
         printf("%s", line);
     }
+    table_migs(gpus, positions, count);
     printf("\n%s| Processes:                                                                              |\n", wide);
     printf("|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n");
     printf("|        ID   ID                                                               Usage      |\n");
@@ -468,6 +493,16 @@ static int table(const int *gpus, const int *positions, int count)
 }
 
 /* ---- -L, nvlink, -q -x --------------------------------------------------------------------------------- */
+
+static void list_migs(int gpu)
+{
+    char profile[VALUE_SIZE], uuid[VALUE_SIZE];
+    int migs[MOST_MIG], i, count = visible_migs(gpu, migs);
+
+    for (i = 0; i < count; i++)
+        if (mig_read(gpu, migs[i], "profile", profile) && mig_read(gpu, migs[i], "uuid", uuid))
+            printf("  MIG %-11s Device %2d: (UUID: %s)\n", profile, i, uuid);
+}
 
 static int list_gpus(const int *gpus, const int *positions, int count)
 {
@@ -483,18 +518,66 @@ static int list_gpus(const int *gpus, const int *positions, int count)
         gpu_read(gpus[i], "name", name);
         gpu_read(gpus[i], "uuid", uuid);
         printf("GPU %d: %s (UUID: %s)\n", positions[i], name, uuid);
+        list_migs(gpus[i]);
     }
     return status;
 }
 
+/* How the GPUs A and B reach each other: NVLink where both have it, else by the bus of their sockets. */
+static void connection(int a, int b, char *text)
+{
+    long long links = gpu_number(a, "nvlink_links", 0), bridged = state_number("nvswitches", 0) > 0 || links > 0;
+
+    if (a == b)
+        strcpy(text, " X ");
+    else if (links && bridged && gpu_number(b, "nvlink_links", 0) && !gpu_number(a, "mig", 0) && !gpu_number(b, "mig", 0))
+        snprintf(text, 16, "NV%lld", links);
+    else
+        strcpy(text, gpu_number(a, "numa_node", 0) == gpu_number(b, "numa_node", 0) ? "NODE" : "SYS");
+}
+
+static int topology(const int *gpus, const int *positions, int count)
+{
+    char text[16];
+    int i, j;
+
+    printf("\t\033[4m");
+    for (i = 0; i < count; i++)
+        printf("GPU%d\t", positions[i]);
+    printf("CPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n");
+    for (i = 0; i < count; i++) {
+        long long node = gpu_number(gpus[i], "numa_node", 0);
+        printf("GPU%d\t", positions[i]);
+        for (j = 0; j < count; j++) {
+            connection(gpus[i], gpus[j], text);
+            printf("%s\t", text);
+        }
+        printf("%lld-%lld\t%lld\t\tN/A\n", node * 32, node * 32 + 31, node);
+    }
+    printf("\nLegend:\n\n  X    = Self\n"
+           "  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)\n"
+           "  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node\n"
+           "  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)\n"
+           "  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n"
+           "  PIX  = Connection traversing at most a single PCIe bridge\n"
+           "  NV#  = Connection traversing a bonded set of # NVLinks\n\n");
+    return 0;
+}
+
 static int nvlink_status(const int *gpus, const int *positions, int count)
 {
-    char key[32];
+    char key[32], name[VALUE_SIZE], uuid[VALUE_SIZE];
     int i, link;
 
     for (i = 0; i < count; i++) {
         if (gpu_condition(gpus[i]) != OK || gpu_number(gpus[i], "nvlink_links", 0) == 0)
             continue;
+        if (gpu_number(gpus[i], "mig", 0)) {
+            gpu_read(gpus[i], "name", name);
+            gpu_read(gpus[i], "uuid", uuid);
+            printf("GPU %d: %s (UUID: %s)\nNvlink queries are not supported for Devices in MIG mode\n", positions[i], name, uuid);
+            continue;
+        }
         list_gpus(gpus + i, positions + i, 1);
         for (link = 0; link < gpu_number(gpus[i], "nvlink_links", 0); link++) {
             snprintf(key, sizeof key, "nvlink.%d", link);
@@ -801,7 +884,7 @@ static const char *after(const char *argument, const char *prefix)
     return strncmp(argument, prefix, strlen(prefix)) == 0 ? argument + strlen(prefix) : NULL;
 }
 
-struct options { char *query, *apps, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink; };
+struct options { char *query, *apps, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink, topology; };
 
 /* 0, or the exit status for a word that is no option. */
 static int read_options(int argc, char **argv, struct options *wanted)
@@ -834,6 +917,8 @@ static int read_options(int argc, char **argv, struct options *wanted)
             wanted->version = 1;
         else if (strcmp(argv[i], "nvlink") == 0)
             wanted->nvlink = 1;
+        else if (strcmp(argv[i], "topo") == 0 && strcmp(next, "-m") == 0)
+            wanted->topology = 1, i++;
         else if (strcmp(argv[i], "-s") == 0 || strcmp(argv[i], "--status") == 0)
             continue;
         else if (strcmp(argv[i], "-pm") == 0 || strcmp(argv[i], "-pl") == 0)
@@ -888,6 +973,8 @@ int main(int argc, char **argv)
         return compute_apps(wanted.apps, wanted.format, gpus, count);
     if (wanted.list)
         return list_gpus(gpus, positions, count);
+    if (wanted.topology)
+        return topology(gpus, positions, count);
     if (wanted.nvlink)
         return nvlink_status(gpus, positions, count);
     if (wanted.full)

@@ -9,7 +9,7 @@
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
-typedef struct gpu_handle { int index; } *Device;
+typedef struct gpu_handle { int index, mig; } *Device; /* mig: -1, or which MIG device of the GPU */
 typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char bus_id[32]; } PciInfo;
 typedef struct { u32 version, domain, bus, device, id, subsystem, base_class, sub_class; char bus_id[32]; } PciInfoExt;
 typedef struct { u64 total, free, used; } Memory;
@@ -27,23 +27,34 @@ typedef struct { unsigned char cluster[16]; int status; u32 clique; unsigned cha
             return condition_;                                                                 \
     } while (0)
 
-static struct gpu_handle handles[MOST_GPUS];
+static struct gpu_handle handles[MOST_GPUS], mig_handles[MOST_GPUS * MOST_MIG];
 static int initialized;
 
 static int device_condition(Device device)
 {
     if (!initialized)
         return UNINITIALIZED;
-    if (device < handles || device >= handles + MOST_GPUS)
+    if ((device < handles || device >= handles + MOST_GPUS) &&
+        (device < mig_handles || device >= mig_handles + MOST_GPUS * MOST_MIG))
         return INVALID_ARGUMENT;
     return gpu_condition(device->index);
+}
+
+/* What is asked of GPUs only. */
+static int whole_gpu_condition(Device device)
+{
+    int condition = device_condition(device);
+
+    return condition == OK && device->mig >= 0 ? NOT_SUPPORTED : condition;
 }
 
 static int answer_number(Device device, const char *key, long long scale, u32 *number)
 {
     char value[VALUE_SIZE];
+    int condition = whole_gpu_condition(device);
 
-    CURRENT_STATE_OR_RETURN(device);
+    if (condition != OK)
+        return condition;
     if (number == NULL)
         return INVALID_ARGUMENT;
     if (!gpu_read(device->index, key, value))
@@ -65,8 +76,10 @@ static int copy_text(const char *text, char *buffer, u32 size)
 static int answer_text(Device device, const char *key, char *buffer, u32 size)
 {
     char value[VALUE_SIZE];
+    int condition = whole_gpu_condition(device);
 
-    CURRENT_STATE_OR_RETURN(device);
+    if (condition != OK)
+        return condition;
     return gpu_read(device->index, key, value) ? copy_text(value, buffer, size) : NOT_SUPPORTED;
 }
 
@@ -74,12 +87,18 @@ static int answer_text(Device device, const char *key, char *buffer, u32 size)
 
 ANSWER nvmlInit_v2(void)
 {
-    int gpu, condition = driver_condition(DRIVER_VERSION);
+    int gpu, mig, condition = driver_condition(DRIVER_VERSION);
 
     if (condition != OK)
         return condition;
-    for (gpu = 0; gpu < MOST_GPUS; gpu++)
+    for (gpu = 0; gpu < MOST_GPUS; gpu++) {
         handles[gpu].index = gpu;
+        handles[gpu].mig = -1;
+        for (mig = 0; mig < MOST_MIG; mig++) {
+            mig_handles[gpu * MOST_MIG + mig].index = gpu;
+            mig_handles[gpu * MOST_MIG + mig].mig = mig;
+        }
+    }
     initialized++;
     return OK;
 }
@@ -213,7 +232,32 @@ static int handle_by(const char *key, const char *wanted, Device *device)
     }
     return NOT_FOUND;
 }
-ANSWER nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) { return handle_by("uuid", uuid, device); }
+
+static int mig_handle_by_uuid(const char *uuid, Device *device)
+{
+    int indices[MOST_GPUS], migs[MOST_MIG], count, found, i, j;
+    char value[VALUE_SIZE];
+
+    if (!initialized)
+        return UNINITIALIZED;
+    count = served_gpus(indices);
+    for (i = 0; i < count; i++) {
+        found = visible_migs(indices[i], migs);
+        for (j = 0; j < found; j++)
+            if (mig_read(indices[i], migs[j], "uuid", value) && strcmp(value, uuid) == 0) {
+                *device = &mig_handles[indices[i] * MOST_MIG + migs[j]];
+                return OK;
+            }
+    }
+    return NOT_FOUND;
+}
+
+ANSWER nvmlDeviceGetHandleByUUID(const char *uuid, Device *device)
+{
+    if (uuid != NULL && device != NULL && strncmp(uuid, "MIG-", 4) == 0)
+        return mig_handle_by_uuid(uuid, device);
+    return handle_by("uuid", uuid, device);
+}
 ANSWER nvmlDeviceGetHandleBySerial(const char *serial, Device *device) { return handle_by("serial", serial, device); }
 ANSWER nvmlDeviceGetHandleByPciBusId_v2(const char *address, Device *device) { return handle_by("pci_address", address, device); }
 ANSWER nvmlDeviceGetHandleByPciBusId(const char *address, Device *device) { return handle_by("pci_address", address, device); }
@@ -223,6 +267,8 @@ ANSWER nvmlDeviceGetIndex(Device device, u32 *index)
     int indices[MOST_GPUS], count, i;
 
     CURRENT_STATE_OR_RETURN(device);
+    if (device->mig >= 0)
+        return NOT_SUPPORTED;
     count = served_gpus(indices);
     for (i = 0; i < count; i++)
         if (indices[i] == device->index) {
@@ -239,8 +285,30 @@ ANSWER nvmlDeviceGetIndex(Device device, u32 *index)
 #define NUMBER(function, key, scale) \
     ANSWER function(Device device, u32 *number) { return answer_number(device, key, scale, number); }
 
-TEXT(nvmlDeviceGetName, "name")
-TEXT(nvmlDeviceGetUUID, "uuid")
+
+ANSWER nvmlDeviceGetName(Device device, char *text, u32 size)
+{
+    char name[VALUE_SIZE], profile[VALUE_SIZE], full[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (device->mig < 0)
+        return answer_text(device, "name", text, size);
+    if (!gpu_read(device->index, "name", name) || !mig_read(device->index, device->mig, "profile", profile))
+        return NOT_SUPPORTED;
+    snprintf(full, sizeof full, "%.120s MIG %.100s", name, profile);
+    return copy_text(full, text, size);
+}
+
+ANSWER nvmlDeviceGetUUID(Device device, char *text, u32 size)
+{
+    char uuid[VALUE_SIZE];
+
+    CURRENT_STATE_OR_RETURN(device);
+    if (device->mig < 0)
+        return answer_text(device, "uuid", text, size);
+    return mig_read(device->index, device->mig, "uuid", uuid) ? copy_text(uuid, text, size) : NOT_SUPPORTED;
+}
+
 TEXT(nvmlDeviceGetSerial, "serial")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios")
 TEXT(nvmlDeviceGetBoardPartNumber, "board_part_number")
@@ -351,6 +419,11 @@ ANSWER nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *memory)
     CURRENT_STATE_OR_RETURN(device);
     if (memory->version != ((2u << 24) | (u32)sizeof *memory))
         return ARGUMENT_VERSION_MISMATCH;
+    if (device->mig >= 0) {
+        memory->total = memory->free = (u64)mig_number(device->index, device->mig, "memory_mib") * mib;
+        memory->reserved = memory->used = 0;
+        return OK;
+    }
     memory->total = (u64)gpu_number(device->index, "memory_mib", 0) * mib;
     memory->reserved = (u64)gpu_number(device->index, "memory_reserved_mib", 0) * mib;
     memory->used = (u64)gpu_number(device->index, "memory_used_mib", 0) * mib;
@@ -518,12 +591,46 @@ ANSWER nvmlDeviceGetMaxMigDeviceCount(Device device, u32 *count)
 
 ANSWER nvmlDeviceGetMigDeviceHandleByIndex(Device device, u32 index, Device *mig)
 {
+    int migs[MOST_MIG], count;
+
     CURRENT_STATE_OR_RETURN(device);
-    (void)index, (void)mig;
-    return NOT_FOUND;
+    if (device->mig >= 0 || mig == NULL)
+        return INVALID_ARGUMENT;
+    if (gpu_number(device->index, "mig", 0) == 0)
+        return NOT_SUPPORTED;
+    count = visible_migs(device->index, migs);
+    if ((int)index >= count)
+        return NOT_FOUND;
+    *mig = &mig_handles[device->index * MOST_MIG + migs[index]];
+    return OK;
 }
 
-ANSWER nvmlDeviceIsMigDeviceHandle(Device device, u32 *answer) { CURRENT_STATE_OR_RETURN(device); *answer = 0; return OK; }
+ANSWER nvmlDeviceIsMigDeviceHandle(Device device, u32 *answer)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *answer = device->mig >= 0;
+    return OK;
+}
+
+ANSWER nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device mig, Device *device)
+{
+    CURRENT_STATE_OR_RETURN(mig);
+    if (mig->mig < 0)
+        return INVALID_ARGUMENT;
+    *device = &handles[mig->index];
+    return OK;
+}
+
+static int mig_part(Device device, const char *key, u32 *number)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    if (device->mig < 0)
+        return NOT_SUPPORTED;
+    *number = (u32)mig_number(device->index, device->mig, key);
+    return OK;
+}
+ANSWER nvmlDeviceGetGpuInstanceId(Device device, u32 *id) { return mig_part(device, "gpu_instance", id); }
+ANSWER nvmlDeviceGetComputeInstanceId(Device device, u32 *id) { return mig_part(device, "compute_instance", id); }
 
 ANSWER nvmlDeviceGetGspFirmwareMode(Device device, u32 *enabled, u32 *by_default)
 {

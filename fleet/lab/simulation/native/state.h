@@ -13,6 +13,7 @@
 #define STATE_FOLDER "/var/lib/fleet-lab-gpu"
 #define VISIBLE_FOLDER "/run/fleet-lab-gpu/visible.d"
 #define MOST_GPUS 16
+#define MOST_MIG 7
 #define VALUE_SIZE 256
 
 #define MAYBE_UNUSED __attribute__((unused))
@@ -109,7 +110,7 @@ static int compare_versions(const char *a, const char *b)
 }
 
 /* In a container there is a directory with one file for each GPU it was given, or with one called "all". */
-static int gpu_is_visible(int gpu)
+static int is_given(const char *name)
 {
     const char *given = getenv("FLEET_LAB_GPU_VISIBLE");
     const char *folder = given ? given : VISIBLE_FOLDER;
@@ -117,11 +118,70 @@ static int gpu_is_visible(int gpu)
 
     if (access(folder, F_OK) != 0)
         return 1;
-    snprintf(path, sizeof path, "%s/all", folder);
-    if (access(path, F_OK) == 0)
-        return 1;
-    snprintf(path, sizeof path, "%s/%d", folder, gpu);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     return access(path, F_OK) == 0;
+}
+
+static int gpu_is_visible(int gpu)
+{
+    char name[32];
+    int mig;
+
+    snprintf(name, sizeof name, "%d", gpu);
+    if (is_given("all") || is_given(name))
+        return 1;
+    for (mig = 0; mig < MOST_MIG; mig++) {
+        snprintf(name, sizeof name, "%d.%d", gpu, mig);
+        if (is_given(name))
+            return 1;
+    }
+    return 0;
+}
+
+/* How many MIG devices GPU has: "gpu.N.mig_devices", and what they are in "gpu.N.mig.K.…"; none with MIG off. */
+static MAYBE_UNUSED int mig_count(int gpu)
+{
+    long long count = gpu_number(gpu, "mig", 0) ? gpu_number(gpu, "mig_devices", 0) : 0;
+
+    return count < 0 ? 0 : count > MOST_MIG ? MOST_MIG : (int)count;
+}
+
+static MAYBE_UNUSED int mig_read(int gpu, int mig, const char *key, char *value)
+{
+    char full[128];
+
+    snprintf(full, sizeof full, "mig.%d.%s", mig, key);
+    return gpu_read(gpu, full, value);
+}
+
+static MAYBE_UNUSED long long mig_number(int gpu, int mig, const char *key)
+{
+    char value[VALUE_SIZE];
+
+    return mig_read(gpu, mig, key, value) ? state_parse(value) : 0;
+}
+
+/* A container was given the whole GPU ("N", "all"), or some of its MIG devices ("N.K"). */
+static MAYBE_UNUSED int mig_is_visible(int gpu, int mig)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "%d", gpu);
+    if (is_given("all") || is_given(name))
+        return 1;
+    snprintf(name, sizeof name, "%d.%d", gpu, mig);
+    return is_given(name);
+}
+
+/* Fills FOUND with the numbers of the MIG devices of GPU that can be seen here; how many they are. */
+static MAYBE_UNUSED int visible_migs(int gpu, int found[MOST_MIG])
+{
+    int mig, count = 0;
+
+    for (mig = 0; mig < mig_count(gpu); mig++)
+        if (mig_is_visible(gpu, mig))
+            found[count++] = mig;
+    return count;
 }
 
 /* Whether the loaded driver took this GPU: on the bus, of a chip it knows, with the right modules. */
