@@ -116,7 +116,7 @@ def offered(system: str) -> list[Deb]:
 @pytest.fixture(autouse=True)
 def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packages without their contents: only names, versions and relations matter here."""
-    for name in ("nvml", "cuda", "smi"):
+    for name in ("nvml", "cuda", "smi", "persistenced", "fabric_manager"):
         monkeypatch.setattr(laboratory.contents, name, lambda *_: {})
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from fleet.agent.package_manager import Request, apt_messages, dpkg_version, refusals
-from fleet.lab.simulation import packages as laboratory
 from fleet.lab.simulation.deb import Package as Deb
 from tests.modules.test_nvidia_driver import (
     H100,
@@ -32,6 +31,11 @@ from tests.modules.test_nvidia_driver import (
 __all__ = ["without_files"]
 pytestmark = pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt-get")
 KERNEL = "6.1.0-28-amd64"
+
+
+def kernels() -> list[Deb]:
+    """The kernel's headers and dkms, without files."""
+    return [Deb(f"linux-headers-{KERNEL}", "6.1.90-1", "headers"), Deb("dkms", "9.0-1", "dkms")]
 
 
 class Apt:
@@ -119,7 +123,7 @@ def system(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def repository(system: str) -> list[Deb]:
-    return [*offered(system), *laboratory.kernel_packages([KERNEL])]
+    return [*offered(system), *kernels()]
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ class Package(Resource):
     """args: names [{name, version, hold}] (``hold`` there goes before the step's; null: left as it is), state,
     hold, allow_downgrade, install_recommends, lock_timeout_s, also_allowed, change_held (held packages may be
     changed). Only the check pass reads: starts, units that the packages' own scripts enable and start when they
-    are first installed; brings, files in them; may_be_gone, what is to be absent may go with an earlier step's transaction."""
+    are first installed; brings, files in them; may_be_gone, what is to be absent may go with an earlier
+    step's transaction."""
 
     kind = "package"
 

@@ -106,7 +106,9 @@ class SimulatedHost(FakeHost):
         if argv[0] == "systemctl":
             result = self.systemd(argv, stdin)
             if argv[1] in ("start", "stop"):
-                self.write("/state/settings.view", f"persistence={int(argv[1] == 'start')}\n")
+                # Open files are counted by a program that looks at a whole machine; a GPU that is kept counts one.
+                kept = int(argv[1] == "start")
+                self.write("/state/settings.view", f"gpu.0.persistence={kept}\ngpu.1.persistence={kept}\n")
                 self.program("modules", "refresh")
             return result
         words = [
