@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -88,23 +89,65 @@ def _location(connection: http.client.HTTPConnection, status: int) -> str:
     return parts.path + ("?" + parts.query if parts.query else "")
 
 
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
+_EXTRA = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
+
+
 def required(name: str) -> list[importlib.metadata.Distribution]:
-    """The installed package ``name`` and all it requires, those of extras left out."""
+    """The installed package ``name`` (or ``name[extra]``) and all it requires, extras as they are asked for.
+
+    PyTorch asks for NVIDIA's libraries as extras of one package: ``cuda-toolkit[cublas,cudart]``.
+    """
     found: dict[str, importlib.metadata.Distribution] = {}
+    seen: set[tuple[str, str | None]] = set()
     waiting = [name]
     while waiting:
-        key = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if key in found:
+        match = _REQUIREMENT.match(waiting.pop())
+        if match is None:
             continue
+        key = _normal(match.group(1))
+        extras = [_normal(extra) for extra in (match.group(2) or "").split(",") if extra.strip()]
         try:
-            distribution = importlib.metadata.distribution(key)
+            distribution = found.get(key) or importlib.metadata.distribution(key)
         except importlib.metadata.PackageNotFoundError:
-            continue  # of another platform or Python, or an extra; torch imports without it or says so
+            continue  # of another platform or Python; where it is needed, the import in a container says so
         found[key] = distribution
-        for line in distribution.requires or []:
-            if "extra ==" not in line:
-                waiting.append(re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0])
+        for asked in {None, *extras} - {extra for place, extra in seen if place == key}:
+            seen.add((key, asked))
+            for line in distribution.requires or []:
+                extra = _EXTRA.search(line)
+                if (_normal(extra.group(1)) if extra else None) == asked:
+                    waiting.append(line)
     return list(found.values())
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def loaded_libraries(packages: Iterable[str]) -> list[Path]:
+    """Libraries that a Python with these packages has in memory after some work, wherever they are from."""
+    answer = subprocess.run(
+        [sys.executable, "-c", _LOOK, *packages], capture_output=True, text=True, check=False
+    )
+    places = [Path(line.split(maxsplit=5)[5]) for line in answer.stdout.splitlines() if ".so" in line]
+    return sorted({place for place in places if place.is_file() and not _PRIVATE.search(str(place))})
+
+
+_LOOK = """\
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        continue
+    if name == "torch" and module.cuda.is_available():
+        a = module.randn(1, 3, 64, 64, device="cuda")
+        module.nn.Conv2d(3, 8, 3).cuda()(a); (a @ a); module.linalg.inv(a); module.cuda.synchronize()
+for line in open("/proc/self/maps"):
+    if "/" in line:
+        print(line.strip())
+"""
 
 
 def package_files(names: Iterable[str]) -> Iterator[Path]:
@@ -253,10 +296,16 @@ def configuration(layers: list[dict[str, object]]) -> bytes:
 def publish(registry: str, repository: str, tag: str, packages: Iterable[str]) -> dict[str, object]:
     """Make the image and put it into ``registry`` (host:port, plain HTTP).
 
-    Returns {"digest", "bytes", "files", "layers"}. ``packages`` that are not installed are left out.
+    Returns {"digest", "bytes", "files", "layers", "packages", …}. ``packages`` that are not installed are left out.
     """
     base = with_targets([*filter(kept, system_files()), *python_files()])
-    more = {name: path for name, path in with_targets(package_files(packages)).items() if name not in base}
+    packages = list(packages)
+    wanted = with_targets(package_files(packages))
+    # A requirement that metadata does not tell would else be missed only in the container.
+    untold = {
+        name: path for name, path in with_targets(loaded_libraries(packages)).items() if name not in wanted
+    }
+    more = {name: path for name, path in {**wanted, **untold}.items() if name not in base}
     parts = [(sorted(base.items()), True), *((part, False) for part in shares(more, LAYERS))]
     with ThreadPoolExecutor(LAYERS + 1) as pool:
         layers = list(pool.map(lambda part: send_layer(registry, repository, *part), parts))
@@ -278,4 +327,6 @@ def publish(registry: str, repository: str, tag: str, packages: Iterable[str]) -
         "bytes": sum(int(str(layer["size"])) for layer in layers),
         "files": len(base) + len(more),
         "layers": len(layers),
+        "packages": sorted({each.metadata["Name"] for name in packages for each in required(name)}),
+        "libraries_not_of_those_packages": sorted(name for name in untold if name in more),
     }

@@ -90,6 +90,12 @@ class Bench:
             yield
         finally:
             self.seconds[name] = round(time.monotonic() - began, 2)
+            self.summarize({"held": False, "stopped": f"after {name}"})  # the last one overwrites it
+
+    def summarize(self, outcome: Mapping[str, object]) -> None:
+        """summary.json, complete or as far as things are."""
+        document = {**outcome, **self.seen, "seconds": self.seconds}
+        (self.out / "summary.json").write_text(json.dumps(document, indent=2, default=str) + "\n")
 
     def start(self, name: str, command: Sequence[str | Path]) -> None:
         """A service that lives until :meth:`stop`; its words go to logs/NAME.log."""
@@ -397,8 +403,7 @@ def _first_line(path: str) -> str | None:
 
 def keep(bench: Bench, outcome: Mapping[str, object]) -> None:
     """summary.json, and everything to look into afterwards in kept.tar.gz (no keys)."""
-    document = {**outcome, **bench.seen, "seconds": bench.seconds}
-    (bench.out / "summary.json").write_text(json.dumps(document, indent=2, default=str) + "\n")
+    bench.summarize(outcome)
     with tarfile.open(bench.out / "kept.tar.gz", "w:gz") as archive:
         for path in (bench.logs, bench.work / "inventory.yaml", bench.work / "sshd_config", bench.work / "cdi.yaml",
                      bench.work / "fleet/reports", DAEMON_JSON, Path("/var/lib/fleet")):  # fmt: skip
