@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""A CDI specification of this machine's GPUs, for a machine that has no nvidia-ctk.
+
+Prints what ``nvidia-ctk cdi generate`` would on a machine whose driver is already there, in the same form,
+without its hooks: device nodes, and each of the driver's libraries and programs mounted read-only where it
+lies. A container finds them as it finds them on the machine: in the loader's default folders, or through
+LD_LIBRARY_PATH, which NVIDIA's own images set to /usr/local/nvidia/lib64. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+DEVICES = Path("/dev")
+VERSION_FILE = Path("/proc/driver/nvidia/version")
+ROOT_LIBRARY = "libnvidia-ml.so.1"
+PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
+COMMON_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+USUAL_FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+)
+
+
+def driver_version() -> str:
+    """The loaded driver's version. Raises SystemExit where no driver is loaded."""
+    try:
+        text = VERSION_FILE.read_text()
+    except OSError as error:
+        raise SystemExit(f"no NVIDIA driver is loaded: {error}") from None
+    found = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", text)
+    if not found:
+        raise SystemExit(f"{VERSION_FILE} names no version")
+    return found.group(1)
+
+
+def library_folder() -> Path:
+    """Where the driver's libraries lie: as the loader has it, else the usual places."""
+    cache = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    folders = [
+        Path(line.split("=>")[1].strip()).parent
+        for line in cache.splitlines()
+        if line.strip().startswith(ROOT_LIBRARY + " ") and "64" in line
+    ]
+    folders += [Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(":") if each]
+    for folder in [*folders, *map(Path, USUAL_FOLDERS)]:
+        if (folder / ROOT_LIBRARY).exists():
+            return folder
+    raise SystemExit(f"{ROOT_LIBRARY} is nowhere on this machine; name its folder in LD_LIBRARY_PATH")
+
+
+def libraries(folder: Path, version: str) -> list[Path]:
+    """The driver's libraries of this version, and the names that lead to them (libcuda.so.1)."""
+    mine = [entry for entry in folder.iterdir() if entry.is_file() and entry.resolve().name.endswith(version)]
+    return sorted(entry for entry in mine if ".so" in entry.name)
+
+
+def programs(folder: Path) -> list[Path]:
+    """The driver's programs, on PATH or beside the libraries."""
+    places = [*os.environ.get("PATH", "").split(":"), "/usr/bin", str(folder.parent / "bin")]
+    found = []
+    for name in PROGRAMS:
+        path = next(
+            (Path(place) / name for place in places if place and (Path(place) / name).is_file()), None
+        )
+        if path is not None:
+            found.append(path)
+    return found
+
+
+def gpus() -> list[str]:
+    """Minor numbers of the GPUs that have a device node, in order."""
+    numbers = [entry.name[len("nvidia") :] for entry in DEVICES.glob("nvidia*")]
+    return sorted((number for number in numbers if number.isdigit()), key=int)
+
+
+def specification() -> Iterator[str]:
+    """The lines of the document, YAML."""
+    version, minors = driver_version(), gpus()
+    folder = library_folder()
+    if not minors:
+        raise SystemExit("there is no /dev/nvidia0 on this machine")
+    yield from ("---", "cdiVersion: 0.5.0", "kind: nvidia.com/gpu", "devices:")
+    for name, nodes in [*((minor, [minor]) for minor in minors), ("all", minors)]:
+        yield f'- name: "{name}"' if name != "all" else "- name: all"
+        yield from ("  containerEdits:", "    deviceNodes:")
+        yield from (f"    - path: {DEVICES}/nvidia{minor}" for minor in nodes)
+    yield from ("containerEdits:", "  env:", "  - NVIDIA_VISIBLE_DEVICES=void")
+    if str(folder) not in USUAL_FOLDERS:
+        yield f"  - LD_LIBRARY_PATH={folder}"
+    yield "  deviceNodes:"
+    yield from (f"  - path: {DEVICES / name}" for name in COMMON_DEVICES if (DEVICES / name).exists())
+    yield "  mounts:"
+    for path in [*libraries(folder, version), *programs(folder)]:
+        yield from (f"  - hostPath: {path.resolve()}", f"    containerPath: {path}", "    options:")
+        yield from (f"    - {option}" for option in ("ro", "nosuid", "nodev", "bind"))
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(specification()) + "\n")
