@@ -188,7 +188,7 @@ def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) ->
 
 def _is_dnf(facts: Facts) -> bool:
     """A host of which neither a repository can be written nor versions asked; pins go to dnf as they are."""
-    return fact(facts, "packages.manager") == "dnf"
+    return bool(fact(facts, "packages.manager") == "dnf")
 
 
 def _legacy_lists(facts: Facts) -> list[str]:
