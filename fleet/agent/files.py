@@ -161,6 +161,27 @@ def replace(
     return kept
 
 
+def put_back(host: Host, path: str, since_ns: int) -> bool:
+    """Make ``path`` again what it was before the last :func:`replace` with a backup; whether that was done.
+
+    Only a backup made after ``since_ns`` (wall clock) counts. What is replaced is kept as PATH.fleet-refused.
+    """
+    folder, name = os.path.split(os.path.realpath(host.path(path)))
+    backups = []
+    for other in os.listdir(folder) if os.path.isdir(folder) else ():
+        if other.startswith(name + ".fleet-") and other.endswith(".bak"):
+            made = _stat_or_none(os.path.join(folder, other))
+            if made is not None and made.st_mtime_ns > since_ns:
+                backups.append((made.st_mtime_ns, other))
+    refused = read_bytes(host, path)
+    if not backups or refused is None:
+        return False
+    before = read_bytes(host, os.path.join(os.path.dirname(path), max(backups)[1]))
+    replace(host, path + ".fleet-refused", refused, {}, default_mode=0o600)
+    replace(host, path, before or b"", {})
+    return True
+
+
 def set_attributes(host: Host, path: str, args: Json, follow: bool = True) -> None:
     """Give ``path`` the mode, owner and group asked for."""
     real = host.path(path)
@@ -282,6 +303,7 @@ def _backup(path: str, target: str, before: os.stat_result) -> str:
     for other in sorted(os.listdir(folder)):
         is_backup = other.startswith(name + ".fleet-") and other.endswith(".bak")
         if is_backup and _same_contents(target, os.path.join(folder, other)):
+            os.utime(os.path.join(folder, other))  # it is the newest again: see put_back
             return os.path.join(os.path.dirname(path), other)
     suffix = time.strftime(".fleet-%Y%m%dT%H%M%SZ.bak", time.gmtime())
     fd = os.open(target + suffix, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -113,10 +113,14 @@ def service_step(
     restart: bool = False,
     disruptive: bool = False,
 ) -> Step:
-    """The engine runs, and is no older than what it ``reflects``. ``restart``: restart it in any case."""
+    """The engine runs, and is no older than what it ``reflects``. ``restart``: restart it in any case.
+
+    Where it does not come up again, it gets back the daemon.json that it ran with."""
     wanted: Json = {"name": "docker", "state": "started", "enabled": True}
     if reflects:
         wanted.update(reflects=list(reflects), reload=reload)
+    if reflects and not reload:
+        wanted["put_back"] = [DAEMON_JSON]
     if restart:
         wanted["restart"] = True
     wanted["disruptive"] = disruptive

@@ -18,6 +18,7 @@ from fleet.agent.resources.base import (
     Provides,
     Reporter,
     Resource,
+    StepCancelled,
     StepFailed,
     difference,
     expect,
@@ -48,8 +49,9 @@ _RELOAD = "reload"
 
 
 class Service(Resource):
-    """args: name, state started|stopped|None, enabled, reflects [paths], reload, restart.
+    """args: name, state started|stopped|None, enabled, reflects [paths], reload, restart, put_back [paths].
 
+    ``put_back``: files that get their former contents back where a restart fails, so that the unit runs again.
     ``restart``: always restart (a handler's step, which runs only while its notification is pending).
     ``reload``: reload instead of restarting, where the unit runs and can.
     """
@@ -94,9 +96,29 @@ class Service(Resource):
                 systemctl(host, report, "enable" if entry["after"] is True else "disable", name)
             elif entry["path"] == "state":
                 _start_or_stop(host, report, name, entry["after"], args.get("reflects") or ())
-            elif entry["path"] in (_RESTART, _RELOAD):
-                act(host, report, entry["path"], name, args.get("reflects") or ())
+            elif entry["path"] == _RELOAD:
+                act(host, report, _RELOAD, name, args.get("reflects") or ())
+            elif entry["path"] == _RESTART:
+                self._restart(host, report, name, args, unit)
         return None
+
+    def _restart(self, host: Host, report: Reporter, name: str, args: Json, unit: Dict[str, str]) -> None:
+        """Restart; where that fails, with the configuration that it ran with before, and still a failure."""
+        try:
+            act(host, report, _RESTART, name, args.get("reflects") or ())
+        except StepCancelled:
+            raise
+        except StepFailed as failure:
+            since = _started_ns(host, unit)
+            restored = [path for path in args.get("put_back") or () if files.put_back(host, path, since)]
+            if not restored:
+                raise
+            act(host, report, _RESTART, name, ())
+            what = "%s; %s is again as it was before, and with that the unit runs" % (
+                failure.what,
+                ", ".join(restored),
+            )
+            raise StepFailed(what, "what was refused is kept: %s.fleet-refused" % restored[0]) from None
 
     def rereads(self, args: Json) -> bool:
         """A restart asked for by name is due again by definition."""

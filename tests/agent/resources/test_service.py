@@ -105,6 +105,44 @@ def test_a_file_that_fleet_removed_and_a_file_in_a_folder_count(host: FakeHost) 
     assert systemd.units["docker.service"]["ActiveState"] == "active"
 
 
+class Refusing(Systemd):
+    """A unit that does not start while its configuration holds a certain word."""
+
+    def __call__(self, argv: list[str], stdin: str | None) -> Result:
+        starts = argv[:2] in (["systemctl", "restart"], ["systemctl", "start"])
+        if starts and "refused" in self.host.text(CONF):
+            self.units["docker.service"].update(ActiveState="failed", Result="exit-code")
+            return Result(1, "", "Job for docker.service failed")
+        return super().__call__(argv, stdin)
+
+
+def test_a_restart_that_fails_is_undone_with_the_former_configuration(host: FakeHost) -> None:
+    from fleet.agent.resources.json_file import RESOURCE as JSON_FILE
+
+    systemd = Refusing(host, docker_service={})
+    host.write(CONF, '{"kept": 1}')
+    converge(host, JSON_FILE, {"path": CONF, "merge": {"key": "refused"}, "backup": True})
+    args = {"name": "docker", "state": "started", "reflects": [CONF], "put_back": [CONF]}
+    with pytest.raises(StepFailed, match="is again as it was before, and with that the unit runs"):
+        converge(host, RESOURCE, args)
+    assert host.text(CONF) == '{"kept": 1}'
+    assert "refused" in host.text(CONF + ".fleet-refused")
+    assert systemd.units["docker.service"]["ActiveState"] == "active"
+    assert differences(host, RESOURCE, args) == []
+
+
+def test_an_old_backup_is_not_what_the_service_ran_with(host: FakeHost) -> None:
+    systemd = Refusing(host, docker_service={})
+    host.write(CONF + ".fleet-20200101T000000Z.bak", "{}")
+    os.utime(host.folder / (CONF + ".fleet-20200101T000000Z.bak").lstrip("/"), (1, 1))
+    host.write(CONF, '{"key": "refused"}')
+    systemd.units["docker.service"]["ActiveState"] = "active"
+    with pytest.raises(StepFailed) as caught:
+        converge(host, RESOURCE, {"name": "docker", "reflects": [CONF], "put_back": [CONF]})
+    assert "as it was before" not in caught.value.what
+    assert "refused" in host.text(CONF)
+
+
 def test_an_interrupted_restart_is_still_due(host: FakeHost) -> None:
     systemd = unit(host)
     host.write(CONF, "{}")
