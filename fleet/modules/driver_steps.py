@@ -109,6 +109,10 @@ def _removal(part: str, names: list[str], context: Context) -> list[Step]:
 def repository(args: Json, facts: Facts, context: Context) -> Json:
     """NVIDIA's repository for this release, or the site's copy of it, as an ``apt_repository``."""
     upstream, site = driver_repository(), args["repository"]
+    if not any(site.get(key) for key in ("key", "key_file", "trusted")):
+        # Only here: a fleet without GPUs needs no key of NVIDIA's.
+        message = "source: nvidia needs repository.key_file (NVIDIA's signing key, a file in files/)"
+        raise ArgumentProblem(message, "repository")
     if not site.get("base_url") and not context.public_internet:
         message = "public_internet is false here; name the site's copy of NVIDIA's repositories: base_url in repository"
         raise ArgumentProblem(message, "repository")

@@ -87,7 +87,7 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     """What can be told of the arguments alone."""
     problems = []
     version, branch = args.get("version"), args.get("branch")
-    if version is not None and branch is not None:
+    if _written(version) and _written(branch):
         problems.append(ArgumentProblem("give version or branch, not both", "branch"))
     if isinstance(version, float) or (isinstance(version, int) and not isinstance(version, bool)):
         problems.append(
@@ -110,16 +110,11 @@ def _repository_problems(args: Json) -> list[ArgumentProblem]:
     repository = args.get("repository") or {}
     if not isinstance(repository, dict):
         return []
-    problems = [
+    return [
         ArgumentProblem(f"repository has no {key}; it takes {', '.join(_REPOSITORY_KEYS)}", "repository")
         for key in repository
         if key not in _REPOSITORY_KEYS
     ]
-    signed = any(repository.get(key) for key in ("key", "key_file", "trusted"))
-    if args.get("source", "nvidia") == "nvidia" and not signed:
-        message = "source: nvidia needs repository.key_file (NVIDIA's signing key, a file in files/)"
-        problems.append(ArgumentProblem(message, "repository"))
-    return problems
 
 
 def needs(args: Json, facts: Facts, context: Context) -> list[Json]:

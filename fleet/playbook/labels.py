@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 LONGEST = 60
 _FILES = ("file", "json_file", "line", "link")
 # What a step of this kind is about needs no argument.
-_SAYS_ITSELF = {"initramfs": "initramfs", "nvidia_modules": "kernel modules"}
+_SAYS_ITSELF = {
+    "agent_bundle": "its bundle",
+    "cdi_specification": "CDI specification",
+    "container_check": "GPUs in a container",
+    "initramfs": "initramfs",
+    "nvidia_modules": "kernel modules",
+}
 # The argument that names the thing, and the word for it, by kind of resource.
 _NAMED = {
     "apt_repository": ("name", "repository "),

@@ -592,6 +592,7 @@ class TestProvision:
         segment = only(self.compiler())
         assert [step["resource"] for step in segment.plan["steps"]] == [
             "package", "package", "service", "registry_login", "image",
+            "agent_bundle", "systemd_unit", "systemd_unit",
         ]  # fmt: skip
         assert segment.controller_results[-1].kind == "facts_report"
 
@@ -624,8 +625,12 @@ class TestProvision:
         (play,) = load_playbook("provision").plays
         elsewhere = {**self.WANTED, "image": "registry.example.network/pytorch:2.7"}
         steps = only(HostCompiler(play, "gpu01", elsewhere, "7f3a")).plan["steps"]
-        assert "auth" not in steps[-1]["args"]
-        assert "auth" in only(self.compiler()).plan["steps"][-1]["args"]
+        assert "auth" not in self.image(steps)["args"]
+        assert "auth" in self.image(only(self.compiler()).plan["steps"])["args"]
+
+    @staticmethod
+    def image(steps: list[Any]) -> dict[str, Any]:
+        return next(step for step in steps if step["resource"] == "image")
 
     def test_preflight_cannot_be_left_out_by_tags(self) -> None:
         segment = only(self.compiler(tags=frozenset(("image",))), {**FACTS, "kubelet": {"active": True}})
@@ -643,7 +648,7 @@ class TestProvision:
         )
         segment = only(compiler, facts)
         assert "json_file" not in [step["resource"] for step in segment.plan["steps"]]
-        assert segment.plan["steps"][-1]["resource"] == "image"
+        assert self.image(segment.plan["steps"])
         (pending,) = [said for said in segment.controller_results if said.kind == "pending"]
         assert pending.remedy == "fleet provision lab.yaml --limit gpu01 --disrupt"
 
