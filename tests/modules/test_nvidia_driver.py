@@ -86,7 +86,7 @@ def test_arguments_that_cannot_be(given: dict[str, Any], message: str) -> None:
 def test_a_key_is_asked_for_where_there_are_cards_only() -> None:
     given = arguments(repository={"base_url": "http://x"})
     assert MODULE.needs(given, healthy_facts(), context()) == []
-    with pytest.raises(ArgumentProblem, match="needs repository[.]key_file"):
+    with pytest.raises(ArgumentProblem, match=r"needs repository\.key_file"):
         MODULE.needs(given, facts("debian12", H100, {}), context())
 
 

@@ -592,7 +592,7 @@ class TestProvision:
         segment = only(self.compiler())
         assert [step["resource"] for step in segment.plan["steps"]] == [
             "package", "package", "service", "registry_login", "image",
-            "agent_bundle", "systemd_unit", "systemd_unit",
+            "systemd_unit", "agent_bundle", "systemd_unit",
         ]  # fmt: skip
         assert segment.controller_results[-1].kind == "facts_report"
 

@@ -45,8 +45,8 @@ def test_several_steps_of_a_task_say_what_each_is(tmp_path: Path) -> None:
         "Certificate authority of the registry",
         "The registry takes our credentials",
         "The pinned image",
-        "The agent that keeps the report fresh: its bundle",
         "The agent that keeps the report fresh: unit fleet-agent.service",
+        "The agent that keeps the report fresh: its bundle",
         "The agent that keeps the report fresh: unit fleet-agent.timer",
     ]
 
