@@ -182,6 +182,21 @@ def put_back(host: Host, path: str, since_ns: int) -> bool:
     return True
 
 
+def make_folders(path: str, mode: int = 0o755) -> None:
+    """Make a folder of this machine and its parents, with ``mode`` whatever the umask: the agent's is 077, and
+    what apt's or a service's own user must enter would be closed to it. Folders that are there stay as they are."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, mode)
+        except FileExistsError:
+            continue  # another process made it meanwhile
+        os.chmod(folder, mode)
+
+
 def set_attributes(host: Host, path: str, args: Json, follow: bool = True) -> None:
     """Give ``path`` the mode, owner and group asked for."""
     real = host.path(path)

@@ -50,9 +50,11 @@ def _mark(host: Host) -> None:
     """The distribution's own sign that a reboot is due, and for what."""
     os.makedirs(os.path.dirname(host.path(REQUIRED)), exist_ok=True)
     with open(host.path(REQUIRED), "a", encoding="utf-8") as file:
+        os.chmod(file.fileno(), 0o644)  # whatever the umask is: others read it, too
         if file.tell() == 0:
             file.write("*** System restart required ***\n")
     with open(host.path(REQUIRED + ".pkgs"), "a+", encoding="utf-8") as file:
+        os.chmod(file.fileno(), 0o644)
         file.seek(0)
         if PACKAGE_LINE not in file.read().splitlines():
             file.write(PACKAGE_LINE + "\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from fleet.agent.files import read_bytes
+from fleet.agent.files import make_folders, read_bytes
 from fleet.agent.package_manager import apt_sources, openpgp
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference, is_secret
@@ -211,7 +211,7 @@ def _file_state(path: str, content: bytes) -> Json:
 
 def _write(path: str, content: bytes) -> None:
     """Atomically, readable by apt's unprivileged download user."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    make_folders(os.path.dirname(path))
     temporary = "%s.fleet-new" % path  # apt ignores names with an unknown ending
     with open(temporary, "wb") as stream:
         stream.write(content)

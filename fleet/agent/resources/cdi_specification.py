@@ -111,7 +111,7 @@ def _generate(host: Host, args: Json, report: Reporter) -> str:
     target = args["path"]
     folder = os.path.join(os.path.dirname(target), ".fleet-new")
     temporary = os.path.join(folder, os.path.basename(target))
-    os.makedirs(host.path(folder), mode=0o755, exist_ok=True)
+    files.make_folders(host.path(folder))
     try:
         argv = [*(str(word) for word in args["command"]), "--output=" + temporary]
         result = host.run(argv, deadline_s=DEADLINE_S, on_output=report.output)

@@ -14,7 +14,7 @@ import json
 import os
 
 from fleet.agent.engine import EngineError, EngineUnavailable
-from fleet.agent.files import read_bytes
+from fleet.agent.files import make_folders, read_bytes
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, Json
 from fleet.agent.resources.base import MASK, Difference, Provides, Resource, StepFailed, difference
 
@@ -158,7 +158,7 @@ def _load(path: str) -> Tuple[Json, Optional[str]]:
 
 def _write(path: str, content: bytes, mode: int, directory_mode: int) -> None:
     """Atomically; never for a moment with a wider mode."""
-    os.makedirs(os.path.dirname(path), mode=directory_mode, exist_ok=True)
+    make_folders(os.path.dirname(path), directory_mode)
     temporary = path + ".fleet-new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with open(descriptor, "wb") as stream:

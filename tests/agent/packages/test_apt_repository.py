@@ -64,6 +64,18 @@ def answering(host: Any) -> Any:
     return host
 
 
+def test_apts_own_user_can_read_what_is_written(answering: Any, report: Any) -> None:
+    """The agent's umask is 077; on an older system /etc/apt/keyrings is not there yet."""
+    before = os.umask(0o077)
+    try:
+        apply(answering, report, repository())
+    finally:
+        os.umask(before)
+    for path in ("/etc/apt/keyrings", "/etc/apt/sources.list.d"):
+        assert os.stat(answering.path(path)).st_mode & 0o777 == 0o755
+    assert os.stat(answering.path("/etc/apt/keyrings/example.asc")).st_mode & 0o777 == 0o644
+
+
 def test_a_repository_is_written_fetched_and_then_as_wanted(answering: Any, report: Any) -> None:
     args = repository()
     assert [item["path"] for item in differences(answering, args)] == [
