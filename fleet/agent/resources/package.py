@@ -139,6 +139,7 @@ class Package(Resource):
             engine=engine,
             packages=names,
             files=[str(path) for path in args.get("brings") or ()],
+            directories=[ENGINE_FOLDER] if engine else [],
             units=[*starts, *(ENGINE_UNITS if engine else ())],
             groups=["docker"] if engine else [],
             started=starts,
@@ -152,6 +153,8 @@ class Package(Resource):
 
 # Packages that bring a Docker Engine; `image` and `container` steps behind them cannot find theirs yet.
 ENGINE_PACKAGES = frozenset(("docker.io", "docker-ce", "moby-engine"))
+# Debian's package owns it; Docker's own may or may not leave one behind.
+ENGINE_FOLDER = "/etc/docker"
 ENGINE_UNITS = ("docker.service", "docker.socket", "containerd.service")
 
 

@@ -51,6 +51,11 @@ def test_what_is_written_before_the_package_comes_is_read_when_it_starts(host: C
     assert [status for status, _ in said] == [WOULD_CHANGE, WOULD_CHANGE, WOULD_CHANGE, OK]
 
 
+def test_the_engines_folder_may_come_with_its_package(host: CheckHost) -> None:
+    said = check(host, PACKAGE, FOLDER, SETTINGS)
+    assert [status for status, _ in said] == [WOULD_CHANGE, KNOWN_AFTER_APPLY, WOULD_CHANGE]
+
+
 def test_what_is_written_after_it_means_a_restart(host: CheckHost) -> None:
     assert check(host, PACKAGE, FOLDER, SETTINGS, SERVICE)[-1] == (
         WOULD_CHANGE,
