@@ -42,7 +42,9 @@ class HostDefinition:
     ``--memory`` (``"512m"``). ``daemon_json`` is written before the host's engine first starts;
     ``foreign_containers`` are started in it and stand for the work of others. ``hardware`` is the hardware
     file of a simulated GPU host (:mod:`fleet.lab.simulation`); ``driver`` the version somebody installed on
-    it by hand; ``dress`` the system it pretends to be.
+    it by hand; ``dress`` the system it pretends to be. Without ``public_internet`` it reaches the lab only.
+    ``real_modules``: Debian's own kernel, headers, dkms and modprobe, and its component non-free; only the
+    PCI bus and the kernel's release are simulated.
     """
 
     name: str
@@ -64,6 +66,8 @@ class HostDefinition:
     dress: str | None = field(default=None, repr=False)
     driver: str | None = field(default=None, repr=False)
     unattended_upgrades: bool = field(default=False, repr=False)
+    public_internet: bool = field(default=True, repr=False)
+    real_modules: bool = field(default=False, repr=False)
 
     @property
     def all_packages(self) -> tuple[str, ...]:
@@ -76,6 +80,8 @@ class HostDefinition:
             wanted.add("docker.io")
         if self.unattended_upgrades:
             wanted.add("unattended-upgrades")
+        if not self.public_internet:
+            wanted.add("iptables")
         return tuple(sorted(wanted))
 
 
@@ -102,8 +108,9 @@ class LabDefinition:
 
     @property
     def has_packages(self) -> bool:
-        """Whether the lab has a package server: for simulated GPUs, or for Docker's repository."""
-        return self.docker_repository or any(host.hardware is not None for host in self.hosts)
+        """Whether the lab has a package server: for simulated GPUs, Docker's repository, or as a mirror."""
+        needed = (host.hardware is not None or not host.public_internet for host in self.hosts)
+        return self.docker_repository or any(needed)
 
     @property
     def docker_systems(self) -> frozenset[str]:
@@ -251,6 +258,8 @@ def _host(
         dress=dress,
         driver=_driver(name, values.get("lab_driver"), gpus, problems),
         unattended_upgrades=bool(values.get("lab_unattended_upgrades", False)),
+        public_internet=bool(values.get("lab_public_internet", True)),
+        real_modules=_real_modules(name, values, release, dress, gpus, problems),
     )
 
 
@@ -262,6 +271,22 @@ def _driver(name: str, value: object, hardware: Mapping[str, Any] | None, proble
     if hardware is None:
         problems.append(f"{name}: lab_driver needs lab_gpus")
     return str(value)
+
+
+def _real_modules(
+    name: str,
+    values: Mapping[str, Any],
+    release: str,
+    dress: str | None,
+    hardware: Mapping[str, Any] | None,
+    problems: list[str],
+) -> bool:
+    wanted = bool(values.get("lab_real_modules", False))
+    if wanted and (hardware is None or dress is not None or release == "bullseye" or "lab_driver" in values):
+        problems.append(
+            f"{name}: lab_real_modules needs lab_gpus, Debian 12 or newer, and nothing in disguise"
+        )
+    return wanted
 
 
 def _hardware(name: str, value: object, kernel: str, problems: list[str]) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.core.errors import FleetError
+from fleet.lab import closed
 from fleet.lab.definition import BASTION_OCTET, REGISTRY_NAME, HostDefinition, LabDefinition
 from fleet.lab.engine import LABEL, Engine, bounding_capabilities, wait_until
 from fleet.lab.images import Images
@@ -26,6 +27,8 @@ from fleet.lab.state import State
 
 MARKER = "/etc/fleet-lab.json"
 CONTROL_GROUPS = "/sys/fs/cgroup:/sys/fs/cgroup:rw"
+# Where Debian has NVIDIA's driver, what it needs, and its firmware.
+_DRIVER_COMPONENTS = "contrib non-free non-free-firmware"
 NOISE = "*** Authorised use only. Maintenance on Sunday. ***"
 
 
@@ -76,13 +79,20 @@ def create(place: Place, host: HostDefinition) -> None:
     # Labelled, so that `down` finds it even after somebody removed the container by hand.
     label = f"{LABEL}={place.definition.name}"
     place.engine.docker("volume", "create", "--label", label, volume(name))
-    command = payload.BOOT_COMMAND if host.hardware is not None else ()
+    command = boot_command(host)
     place.engine.docker("create", *_options(place, host), place.images.host(host), *command, deadline=300)
     if host.name == "bastion":
         inner = str(place.definition.inner[BASTION_OCTET])
         place.engine.docker("network", "connect", "--ip", inner, place.network("inner"), name)
     place.put(name, first_files(place, host))
     place.engine.docker("start", name)
+
+
+def boot_command(host: HostDefinition) -> tuple[str, ...]:
+    """What the container runs where it is not the image's own: what must be done before systemd starts."""
+    before = [f"/{payload.REAL_BOOT if host.real_modules else payload.BOOT}"] if host.hardware else []
+    before += [f"/{closed.SCRIPT}"] if not host.public_internet else []
+    return ("sh", "-c", "; ".join([*before, "exec /sbin/fleet-lab-boot"])) if before else ()
 
 
 def volume(container: str) -> str:
@@ -95,6 +105,8 @@ def recipe(place: Place, host: HostDefinition) -> str:
     foreign = place.images.tiny() if host.foreign_containers else ""
     simulated = f" {payload.recipe(host)}" if host.hardware or host.dress else ""
     simulated += " unattended" if host.unattended_upgrades else ""
+    if not host.public_internet:
+        simulated += f" {sorted(closed.files(place.definition, host, place.images.machine).items())!r}"
     return f"{place.images.host(host)} {host!r} {foreign}{simulated}"
 
 
@@ -135,13 +147,21 @@ def first_files(place: Place, host: HostDefinition) -> dict[str, File]:
         files["etc/systemd/logind.conf.d/10-kill.conf"] = File("[Login]\nKillUserProcesses=yes\n")
     if host.daemon_json is not None:
         files["etc/docker/daemon.json"] = File(json.dumps(host.daemon_json, indent=4) + "\n")
-    if host.hardware is not None:
+    if host.hardware is not None and host.real_modules:
+        real = payload.real_files(
+            host.hardware, place.images.machine.sources(host.release, _DRIVER_COMPONENTS)
+        )
+        files |= {path: File(content, mode) for path, (content, mode) in real.items()}
+    elif host.hardware is not None:
         key = (place.state.directory / "packages/www/kernels/key.asc").read_text()
         simulated = payload.files(host.hardware, key, payload.distribution(host.release, host.dress))
         files |= {path: File(content, mode) for path, (content, mode) in simulated.items()}
     if host.unattended_upgrades:
         settings = payload.unattended_upgrades(payload.distribution(host.release, host.dress))
         files |= {path: File(content, mode) for path, (content, mode) in settings.items()}
+    if not host.public_internet:
+        rules = closed.files(place.definition, host, place.images.machine)
+        files |= {path: File(content, mode) for path, (content, mode) in rules.items()}
     if host.noisy_profile:
         files["etc/motd"] = File(f"{NOISE}\n")
         files["etc/profile.d/noise.sh"] = File(f"echo '{NOISE}'; echo '{NOISE}' >&2\n")
@@ -206,7 +226,9 @@ def set_up_script(place: Place, host: HostDefinition) -> str:
         lines.append(f'usermod --shell "$(command -v {host.shell})" {host.user}')
     if host.dress:
         lines += payload.dress_script(host.dress)
-    if host.hardware is not None:
+    if host.hardware is not None and host.real_modules:
+        lines += payload.real_set_up_script()
+    elif host.hardware is not None:
         lines += payload.set_up_script(host.hardware)
     if host.hardware is not None and host.driver is not None:
         distribution = payload.distribution(host.release, host.dress)

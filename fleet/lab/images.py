@@ -90,10 +90,10 @@ class Machine:
             security = next((uri for uri in sites if uri.endswith("/debian-security")), security)
         return cls(mirror, security, _apt_options(), _own_certificates())
 
-    def sources(self, release: str) -> str:
+    def sources(self, release: str, components: str = "main") -> str:
         """``sources.list`` of a host with ``release``."""
         return "".join(
-            f"deb {uri} {suite} main\n"
+            f"deb {uri} {suite} {components}\n"
             for uri, suite in (
                 (self.mirror, release),
                 (self.mirror, f"{release}-updates"),
@@ -134,7 +134,7 @@ class Images:
     def __init__(self, engine: Engine, progress: Progress) -> None:
         self._engine = engine
         self._progress = progress
-        self._machine = Machine.read()
+        self.machine = Machine.read()
         self._base_locks = {release: threading.Lock() for release in RELEASES}
 
     def host(self, host: HostDefinition) -> str:
@@ -144,8 +144,8 @@ class Images:
 
     def base(self, release: str) -> str:
         """Tag of the bootstrapped release."""
-        recipe = _hash(release, self._machine.sources(release), self._machine.apt_options)
-        recipe = _hash(recipe, self._machine.certificates, _CLEAN, "ca-certificates")
+        recipe = _hash(release, self.machine.sources(release), self.machine.apt_options)
+        recipe = _hash(recipe, self.machine.certificates, _CLEAN, "ca-certificates")
         return f"{REPOSITORY}/base-{release}:{recipe}"
 
     def pytorch(self) -> str:
@@ -229,12 +229,12 @@ class Images:
         with _work_folder() as folder:
             root = folder / "root"
             include = "--include=ca-certificates"
-            run(["debootstrap", "--variant=minbase", include, release, root, self._machine.mirror])
-            (root / "etc/apt/sources.list").write_text(self._machine.sources(release))
-            (root / "etc/apt/apt.conf.d/90machine").write_text(self._machine.apt_options)
-            for name, text in self._machine.certificates:
+            run(["debootstrap", "--variant=minbase", include, release, root, self.machine.mirror])
+            (root / "etc/apt/sources.list").write_text(self.machine.sources(release))
+            (root / "etc/apt/apt.conf.d/90machine").write_text(self.machine.apt_options)
+            for name, text in self.machine.certificates:
                 (root / "usr/local/share/ca-certificates" / name).write_text(text)
-            if self._machine.certificates:
+            if self.machine.certificates:
                 run(["chroot", root, "update-ca-certificates"])
             run(["chroot", root, "sh", "-c", _CLEAN])
             archive = folder / "root.tar"

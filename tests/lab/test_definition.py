@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.core.errors import ExitCode, InputError, RefusedError
-from fleet.lab.definition import load_definition
+from fleet.lab.definition import LabDefinition, load_definition
 from fleet.lab.engine import Engine
 from fleet.lab.presence import refuse_if_down
 
@@ -62,6 +62,8 @@ def test_the_shipped_lab_is_the_four_hosts_of_the_readme() -> None:
         ("lab_driver: '550.1', lab_gpus: {model: t4}", "lab_driver must be one of 535"),
         ("lab_driver: 550.163.01", "lab_driver needs lab_gpus"),
         ("lab_gpus: {model: t4, mig: [1g.5gb]}", "cannot be split"),
+        ("lab_real_modules: true", "lab_real_modules needs lab_gpus"),
+        ("lab_real_modules: true, lab_gpus: {model: t4}, lab_dress: ubuntu2204", "nothing in disguise"),
     ],
 )
 def test_a_driver_that_cannot_be_is_told(tmp_path: Path, variables: str, problem: str) -> None:
@@ -185,3 +187,18 @@ def test_gpus_that_cannot_be_and_the_package_servers_address_are_refused(tmp_pat
     assert "one: lab_gpus: there is no GPU model t5" in text
     assert "colour" in text
     assert "three: address 172.28.0.4 is taken by" in text
+
+
+def test_what_needs_a_package_server_has_one(tmp_path: Path) -> None:
+    """Simulated GPUs, Docker's repository, a mirror for hosts without the internet; a plain lab has none."""
+
+    def lab(variables: str) -> LabDefinition:
+        text = f"all: {{hosts: {{a: {{ansible_host: 172.28.0.11, lab_release: bookworm{variables}}}}}}}"
+        return load_definition(write(tmp_path / "small.yaml", text))
+
+    assert not lab("").has_packages
+    assert lab(", lab_gpus: {model: t4}").has_packages
+    assert lab(", lab_docker_repository: true").docker_systems == {"debian12"}
+    closed = lab(", lab_public_internet: false")
+    assert closed.has_packages
+    assert "iptables" in closed.hosts[0].all_packages

@@ -22,8 +22,9 @@ _HOST = Path(__file__).parent / "host"
 CODE = "usr/lib/fleet-lab-gpu"
 # Programs that the host runs whatever is installed; those of packages come with the packages.
 _PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "lsinitramfs", "mokutil")
-# The container's command: the hardware is shown before systemd starts, as on any machine.
-BOOT_COMMAND = ("sh", "-c", f"/{CODE}/boot; exec /sbin/fleet-lab-boot")
+# Run before systemd starts: the hardware is shown, as on any machine.
+BOOT = f"{CODE}/boot"
+REAL_BOOT = f"{CODE}/real-boot"
 _DIVERTED = ("modprobe", "rmmod", "insmod", "lsmod", "modinfo", "depmod")
 
 _UNIT = """\
@@ -67,13 +68,36 @@ def files(hardware: Mapping[str, Any], packages_key: str, distribution: str) -> 
     return found
 
 
+def real_files(hardware: Mapping[str, Any], sources: str) -> dict[str, tuple[str, int]]:
+    """The same for a host with real packages: the PCI bus, and ``sources`` with what Debian's drivers are in."""
+    state = FOLDER.lstrip("/")
+    found = {f"{CODE}/{name}": ((_HOST / name).read_text(), 0o755) for name in ("real-boot", "uname")}
+    found |= {f"{state}/pci/{path}": (text, 0o444) for path, text in pci_files(hardware).items()}
+    found["etc/apt/sources.list.d/non-free.list"] = (sources, 0o644)
+    return found
+
+
+def real_set_up_script() -> list[str]:
+    """Lines of shell: Debian's newest kernel is installed, and from now on the one that runs, as far as told."""
+    return [
+        f"divert() {{ {_DIVERT} }}",
+        "apt-get update -q >/dev/null",
+        "DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends linux-image-amd64 >/dev/null",
+        "divert uname uname",
+        f"/{REAL_BOOT} kernel",
+        "rm -f /run/reboot-required /run/reboot-required.pkgs",
+    ]
+
+
 def recipe(host: HostDefinition) -> str:
     """What a host's simulation is made from, hashed."""
     digest = hashlib.sha256(json.dumps([host.hardware, host.dress], sort_keys=True).encode())
     system = distribution(host.release, host.dress)
     if host.dress is not None:
         digest.update("\n".join(dress_script(host.dress)).encode())
-    if host.hardware is not None:
+    if host.hardware is not None and host.real_modules:
+        digest.update(f"{sorted(real_files(host.hardware, '').items())} {real_set_up_script()}".encode())
+    elif host.hardware is not None:
         for path, content in sorted(files(host.hardware, "", system).items()):
             digest.update(f"{path} {content}".encode())
         digest.update("\n".join(set_up_script(host.hardware)).encode())

@@ -1,4 +1,4 @@
-"""The lab's package server: a container that serves the folder that :mod:`.site` makes.
+"""The lab's package server: a container that serves the folder that :mod:`.site` makes, and mirrors Debian.
 
 It stands on the networks of the lab as ``packages.lab``, so that a host without the internet can reach
 it and nothing else. What it serves lies in the lab's state directory, where a test may change it.
@@ -6,15 +6,19 @@ it and nothing else. What it serves lies in the lab's state directory, where a t
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 from fleet.lab.definition import PACKAGES_OCTET, HostDefinition
 from fleet.lab.engine import LABEL, wait_until
-from fleet.lab.hosts import Place
+from fleet.lab.hosts import File, Place
 from fleet.lab.simulation import docker_repository, site
 
 HOST = "packages"
 _WHERE = "/srv/packages"
+_CACHE = "/srv/mirror"
+_PROGRAM = Path(__file__).parent / "host/package-server"
 
 
 def ensure(place: Place, progress: Callable[[str], None]) -> None:
@@ -46,12 +50,25 @@ def ensure(place: Place, progress: Callable[[str], None]) -> None:
 
 def recipe(place: Place) -> str:
     """What the server's container is made from."""
-    return f"{place.images.host(_server())} {_WHERE}"
+    program = hashlib.sha256(_PROGRAM.read_bytes()).hexdigest()[:12]
+    return f"{place.images.host(_server())} {' '.join(_command(place))} {program}"
 
 
 def _server() -> HostDefinition:
     """The plainest host's image has what it takes: a Python."""
     return HostDefinition(HOST, "")
+
+
+def _command(place: Place) -> tuple[str, ...]:
+    machine = place.images.machine
+    mirrors = (f"debian={machine.mirror}", f"debian-security={machine.security}")
+    return ("/usr/lib/fleet-lab/package-server", _WHERE, _CACHE, *mirrors)
+
+
+def requests(place: Place) -> list[str]:
+    """What was fetched from elsewhere through this server: ``mirror ADDRESS URL`` and ``proxy ADDRESS URL`` lines."""
+    done = place.engine.docker("exec", place.container(HOST), "cat", f"{_CACHE}/log", check=False)
+    return done.stdout.splitlines()
 
 
 def _create(place: Place) -> None:
@@ -61,8 +78,8 @@ def _create(place: Place) -> None:
     options += ["--network", place.network("outer"), "--ip", str(definition.outer[PACKAGES_OCTET])]
     options += ["--volume", f"{place.state.directory}/packages/www:{_WHERE}:ro"]
     options += place.labels(HOST, recipe(place))
-    command = ("python3", "-m", "http.server", "80", "--directory", _WHERE)
-    engine.docker("create", *options, place.images.host(_server()), *command)
+    engine.docker("create", *options, place.images.host(_server()), *_command(place))
+    place.put(name, {"usr/lib/fleet-lab/package-server": File(_PROGRAM.read_text(), 0o755)})
     if definition.bastion or definition.registry:
         inner = str(definition.inner[PACKAGES_OCTET])
         engine.docker("network", "connect", "--ip", inner, place.network("inner"), name)
