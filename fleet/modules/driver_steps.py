@@ -172,7 +172,8 @@ def _packages_step(args: Json, facts: Facts, build: list[str], choice: Choice, c
     }
     step = package_step(names, wanted, context)
     step["deadline_s"] = BUILD_DEADLINE_S
-    if choice.packages.starts:
+    # A daemon that its package starts ends at once where no module is loaded yet: nothing is promised of it then.
+    if choice.packages.starts and fact(facts, "driver.loaded"):
         step["args"]["starts"] = list(choice.packages.starts)
     return step
 
