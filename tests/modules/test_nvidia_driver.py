@@ -83,13 +83,6 @@ def test_arguments_that_cannot_be(given: dict[str, Any], message: str) -> None:
     assert message in problems[0].message
 
 
-def test_a_key_is_asked_for_where_there_are_cards_only() -> None:
-    given = arguments(repository={"base_url": "http://x"})
-    assert MODULE.needs(given, healthy_facts(), context()) == []
-    with pytest.raises(ArgumentProblem, match=r"needs repository\.key_file"):
-        MODULE.needs(given, facts("debian12", H100, {}), context())
-
-
 def test_templates_are_left_to_their_values() -> None:
     assert not MODULE.check({"version": "{{ v }}", "repository": "{{ r }}", "source": "distribution"}, False)
     assert not MODULE.check({"source": "{{ source }}", "repository": {}}, False)
