@@ -19,7 +19,7 @@ from fleet.modules.arguments import converted
 from fleet.modules.base import ArgumentProblem, Context
 from fleet.modules.driver_gpus import Card, Refused, branches_for
 from fleet.modules.driver_packages import upstream
-from tests.facts import healthy_facts, healthy_gpu_facts
+from tests.facts import healthy_gpu_facts
 
 MODULE = load("nvidia_driver")
 KEY = {"repository": {"trusted": True}}
