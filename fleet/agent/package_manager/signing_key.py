@@ -148,7 +148,10 @@ def _get(url: str, proxy: Optional[str], authority: Optional[str]) -> bytes:
         import ssl
 
         handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=authority)))
-    request = urllib.request.Request(parts._replace(netloc=_server(parts), fragment="").geturl())
+    bare = parts._replace(netloc=_server(parts), fragment="").geturl()
+    request = urllib.request.Request(
+        bare, headers={"User-Agent": "fleet"}
+    )  # some servers refuse Python's own name
     if parts.username:
         request.add_unredirected_header("Authorization", _basic(parts))
     opener = urllib.request.build_opener(*handlers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +13,14 @@ from typing import Any
 class KeyServer:
     """``serve(path, body)`` says what is there; ``requests`` are (path as sent, headers), in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.closing = threading.Event()
         self._answers: dict[str, tuple[int, dict[str, str], bytes | None]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_port}"
 
     def serve(self, path: str, body: bytes | str, status: int = 200, **headers: str) -> str:
         """The address. An absolute one as ``path`` is what a proxy is asked for."""

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import base64
 import os
+import ssl
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fleet.agent import queries
 from fleet.agent.package_manager import openpgp, signing_key
@@ -311,6 +317,46 @@ def test_a_proxy_that_is_none_of_http_is_told(ready: Any) -> None:
     )
     with pytest.raises(StepFailed, match=r"proxy is socks5h://proxy\.example\.net:1080, and fleet"):
         get(ready, "https://repo.example.net/key")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Certificate and private key of 127.0.0.1, vouched for by nobody else; the first of the two is its authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    path = tmp_path / "server.pem"
+    path.write_bytes(made.public_bytes(pem) + private)
+    return path
+
+
+def test_https_is_verified_by_the_authority_that_apt_has(ready: Any, certificate: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with KeyServer(tls).running() as server:
+        url = server.serve("/key", b"verified")
+        with pytest.raises(StepFailed, match="certificate is not accepted") as caught:
+            get(ready, url)
+        assert "ca-certificates" in str(caught.value.remedy)
+        ready.write("/etc/ssl/site.pem", certificate.read_bytes())
+        ready.on("apt-config", "dump", answer=Result(0, 'Acquire::https::CaInfo "/etc/ssl/site.pem";\n'))
+        assert get(ready, url) == b"verified"
+        server.serve("/elsewhere", b"", 302, Location="http://127.0.0.1:1/key")
+        with pytest.raises(
+            StepFailed, match=r"redirects to http://127\.0\.0\.1:1/key, which is not followed from https"
+        ):
+            get(ready, server.url + "/elsewhere")
 
 
 def test_a_secret_address_is_not_shown(ready: Any, report: Any, server: KeyServer) -> None:
