@@ -104,7 +104,7 @@ def download(host: Host, url: str, what: str, deadline_s: float = DEADLINE_S) ->
     def work() -> None:
         try:
             box["data"] = _get(url, *way)
-        except (OSError, ValueError) as error:  # URLError and HTTPError are OSErrors
+        except (OSError, UnicodeError) as error:  # URLError is an OSError; a name may not be one of DNS
             box["error"] = error
         except BaseException as error:  # a bug: raised again where somebody sees it
             box["bug"] = error
@@ -214,10 +214,14 @@ def _unreachable(url: str, what: str, why: str) -> StepFailed:
 def _parts(url: str) -> SplitResult:
     import urllib.parse
 
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets or a port that are none
+        usable = False
+    if not usable:
         raise StepFailed(
-            "a key cannot be fetched from %s: only http and https addresses" % _shown(url),
+            "a key cannot be fetched from %s: it takes an http or https address" % _shown(url),
             "name the key's address with key_url, %s" % OTHER_WAY,
         )
     return parts

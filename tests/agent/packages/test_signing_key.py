@@ -250,8 +250,11 @@ def test_a_cancelled_run_waits_for_no_server(ready: Any, server: KeyServer) -> N
     ("url", "words"),
     [
         ("http://127.0.0.1:1/key", "download_failed: the key cannot be fetched from http://127.0.0.1:1/key"),
-        ("ftp://repo.example.net/key", "only http and https addresses"),
-        ("file:///etc/shadow", "only http and https addresses"),
+        ("ftp://repo.example.net/key", "it takes an http or https address"),
+        ("file:///etc/shadow", "it takes an http or https address"),
+        ("http://[::1/key", "it takes an http or https address"),
+        ("http://repo.example.net:x/key", "it takes an http or https address"),
+        ("http://" + "a" * 70 + "/key", "download_failed"),
     ],
 )
 def test_addresses_that_cannot_be(ready: Any, url: str, words: str) -> None:
