@@ -201,9 +201,7 @@ class PrivateApt:
         for repository in repositories:
             signed_by = None
             if repository.get("key"):
-                key = repository["key"]
-                text = str(self._host.secret(key["content"]))
-                content, ending = apt_repository.checked_key(text, key.get("fingerprint"), repository)
+                content, ending = apt_repository.key_content(self._host, repository)
                 signed_by = os.path.join(self._directory, "keys", "%s.%s" % (repository["name"], ending))
                 with open(signed_by, "wb") as stream:
                     stream.write(content)

@@ -15,7 +15,8 @@ from fleet.catalogue.versions import Version, release
 class ToolkitRepository:
     """Addresses of the list file (deb) and the repository file (rpm), where the key goes, what is installed.
 
-    ``base_url`` is what that list file names, without the architecture's folder (``amd64``). ``list_files`` are
+    ``base_url`` is what that list file names, without the architecture's folder (``amd64``); its key lies above it,
+    at ``key_url``. ``list_files`` are
     those that guides make people write; an entry of one contains one of ``same_as``. ``replaced_packages`` came
     before these and must go.
     """
@@ -25,11 +26,18 @@ class ToolkitRepository:
     keyring: str
     packages: tuple[str, ...]
     base_url: str
+    key_url: str
     key_fingerprint: str
     list_files: tuple[str, ...]
     same_as: tuple[str, ...]
     replaced_packages: tuple[str, ...]
     provenance: Provenance
+
+    def key_below(self, base_url: str) -> str | None:
+        """Where the key is in a copy at ``base_url``; None where that address does not end as NVIDIA's does."""
+        above, _, name = self.key_url.rpartition("/")
+        ending = self.base_url.removeprefix(above)  # /stable/deb
+        return f"{base_url.removesuffix(ending)}/{name}" if base_url.endswith(ending) else None
 
 
 def toolkit_repository(files: Files | None = None) -> ToolkitRepository:
@@ -43,6 +51,7 @@ def toolkit_repository(files: Files | None = None) -> ToolkitRepository:
         entry["keyring"],
         tuple(entry["packages"]),
         entry["base_url"],
+        entry["key_url"],
         entry["key_fingerprint"],
         tuple(entry["list_files"]),
         tuple(entry["same_as"]),

@@ -42,9 +42,10 @@ def upstream_packages() -> EnginePackages:
 
 
 def upstream_repository() -> dict[str, str]:
-    """``base_url``, ``key_fingerprint`` and ``component`` of Docker's package repository."""
+    """``base_url``, ``key_path`` (below the distribution's folder of it), ``key_fingerprint`` and ``component``
+    of Docker's package repository."""
     entry = _one("engines", "docker")
-    return {name: str(entry[name]) for name in ("base_url", "key_fingerprint", "component")}
+    return {name: str(entry[name]) for name in ("base_url", "key_path", "key_fingerprint", "component")}
 
 
 def foreign_packages(source: str) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class DriverSet:
 
 @dataclass(frozen=True)
 class DriverRepository:
-    """NVIDIA's package repositories: ``BASE/DISTRIBUTION/ARCHITECTURE/``, each signed by one key.
+    """NVIDIA's package repositories: ``BASE/DISTRIBUTION/ARCHITECTURE/``, each signed by one key that lies in it.
 
     ``keyring_lists`` are the source lists that NVIDIA's own cuda-keyring package brings for the same address.
     From branch ``open_modules_since`` on the open kernel modules are what NVIDIA installs by default.
@@ -56,12 +56,17 @@ class DriverRepository:
 
     base_url: str
     key_fingerprints: Mapping[str, str]
+    key_files: Mapping[str, str]
     keyring_lists: tuple[str, ...]
     open_modules_since: int
 
     def fingerprint(self, distribution: str) -> str:
         """The fingerprint of the key that signs a distribution's repository."""
         return self.key_fingerprints.get(distribution, self.key_fingerprints["default"])
+
+    def key_file(self, distribution: str) -> str:
+        """The name of that key in the folder of each architecture."""
+        return self.key_files.get(distribution, self.key_files["default"])
 
 
 def driver_sets(origin: str, os_id: str, files: Files | None = None) -> tuple[DriverSet, ...]:
@@ -76,6 +81,7 @@ def driver_repository(files: Files | None = None) -> DriverRepository:
     return DriverRepository(
         entry["base_url"],
         entry["key_fingerprints"],
+        entry["key_files"],
         tuple(entry["keyring_lists"]),
         entry["open_modules_since"],
     )

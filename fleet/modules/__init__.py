@@ -67,7 +67,7 @@ ELSEWHERE = {
     "stat": "conditions on facts are evaluated on the controller; command: has creates: and removes:",
     "setup": "facts are always gathered",
     "gather_facts": "facts are gathered before each segment; gather_facts: false belongs to the play",
-    "apt_key": "write apt_repository: with key: (apt-key is gone from current distributions)",
+    "apt_key": "write apt_repository: with key_url: and key_fingerprint: (apt-key is gone from current distributions)",
     "include_tasks": "a playbook is one file",
     "import_tasks": "a playbook is one file",
     "include_role": "roles are not supported",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fleet.modules import repository_key
 from fleet.modules.base import PACKAGE_DEADLINE_S, Answers, Argument, ArgumentProblem, Context, Facts, Json
 
 if TYPE_CHECKING:
@@ -21,13 +20,14 @@ ARGUMENTS = {
     "architectures": Argument("list", description="such as amd64; all if left out"),
     "key": Argument("plain", description="the signing key, ASCII-armoured"),
     "key_file": Argument("plain", description="the signing key, a file in files/ next to the playbook"),
+    "key_url": Argument("plain", description="where the host gets the signing key; needs key_fingerprint"),
     "key_fingerprint": Argument("plain", description="40 hex digits the key must have"),
     "trusted": Argument("boolean", default=False, description="take it without a signature"),
     "options": Argument("mapping", default={}, description="further fields of the deb822 file"),
     "state": Argument(default="present", choices=("present", "absent")),
     "repo": Argument(refused="write name:, uris:, suites: and components:"),
     "filename": Argument(refused="write name:"),
-    "signed_by": Argument(refused="write key: or key_file:"),
+    "signed_by": Argument(refused="write key:, key_file: or key_url:"),
     "update_cache": Argument(refused="the lists of this repository are always refreshed when it changes"),
 }
 
@@ -41,17 +41,13 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
                 problems.append(
                     ArgumentProblem(f"apt_repository needs {name} ({ARGUMENTS[name].description})")
                 )
-        if not any(args.get(name) for name in ("key", "key_file", "trusted")):
-            problems.append(
-                ArgumentProblem("apt_repository needs key or key_file (or trusted: true, unsafe)")
-            )
-    fingerprint = args.get("key_fingerprint")
-    if (
-        isinstance(fingerprint, str)
-        and "{{" not in fingerprint
-        and not re.fullmatch("[0-9A-Fa-f]{40}", _bare(fingerprint))
-    ):
-        problems.append(ArgumentProblem("key_fingerprint must be 40 hex digits", "key_fingerprint"))
+        if not any(args.get(name) for name in ("key", "key_file", "key_url", "trusted")):
+            message = "apt_repository needs key_url with key_fingerprint, key or key_file (or trusted: true, unsafe)"
+            problems.append(ArgumentProblem(message))
+        if args.get("key_url") and not args.get("key_fingerprint"):
+            message = "key_url needs key_fingerprint: what is fetched is taken only if it is that key"
+            problems.append(ArgumentProblem(message, "key_url"))
+        problems += [ArgumentProblem(text, name) for name, text in repository_key.key_problems(args)]
     return problems
 
 
@@ -72,25 +68,8 @@ def repository(args: Json, context: Context) -> Json:
         "suites": args["suites"],
         "components": args["components"],
         "architectures": args["architectures"],
-        "key": key(args, context),
+        "key": repository_key.given(args, context),
         "trusted": args["trusted"],
         "options": args["options"],
         "state": "present",
     }
-
-
-def key(args: Json, context: Context) -> dict[str, Any] | None:
-    """The signing key as the agent takes it: ASCII as it is, binary in base64; None where there is none."""
-    content = args.get("key")
-    if content is None and args.get("key_file"):
-        data = context.read_file(args["key_file"])
-        armoured = data.lstrip().startswith(b"-----BEGIN PGP")
-        content = data.decode("utf-8", "replace") if armoured else base64.b64encode(data).decode("ascii")
-    if content is None:
-        return None
-    fingerprint = args.get("key_fingerprint")
-    return {"content": content, "fingerprint": _bare(fingerprint).upper() if fingerprint else None}
-
-
-def _bare(fingerprint: str) -> str:
-    return fingerprint.replace(" ", "").replace(":", "")

@@ -15,7 +15,7 @@ from fleet.audit.facts import fact, releases
 from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_repository
 from fleet.catalogue.docker import distribution_packages, feature_since
 from fleet.catalogue.versions import Version
-from fleet.modules import apt_repository
+from fleet.modules import repository_key
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     Answers,
@@ -69,22 +69,21 @@ ARGUMENTS = {
         description="source and version given to docker_engine, for a host that has no engine yet",
     ),
     "repository": Argument(
-        "mapping", default={}, description="base_url, key(_file), key_fingerprint, trusted"
+        "mapping", default={}, description="base_url, key(_file, _url), key_fingerprint, trusted"
     ),
 }
-_REPOSITORY_KEYS = ("base_url", "key", "key_file", "key_fingerprint", "trusted")
+_REPOSITORY_KEYS = ("base_url", *repository_key.KEYS)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _URL = re.compile(r"(?:https?|file|ftp|copy|mirror)\S*?:/\S+")
 
 
 def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     """Keys of ``repository`` and ``engine`` that there are not."""
-    problems = []
-    for name, known in (("repository", _REPOSITORY_KEYS), ("engine", ("source", "version"))):
-        value = args.get(name)
-        for key in value if isinstance(value, dict) else ():
-            if key not in known:
-                problems.append(ArgumentProblem(f"{name} has no {key}; it takes {', '.join(known)}", name))
+    problems = repository_key.problems(args.get("repository"), _REPOSITORY_KEYS)
+    engine = args.get("engine")
+    for key in engine if isinstance(engine, dict) else ():
+        if key not in ("source", "version"):
+            problems.append(ArgumentProblem(f"engine has no {key}; it takes source, version", "engine"))
     return problems
 
 
@@ -211,21 +210,15 @@ def _same(url: str, args: Json) -> bool:
 
 def _repository(args: Json, facts: Facts, context: Context) -> Json | None:
     """NVIDIA's repository or the site's copy as an ``apt_repository``; None where the toolkit is there already
-    and the site names no key to verify one by."""
+    and the site says nothing of where it comes from."""
     upstream, site = toolkit_repository(), args["repository"]
-    verified = any(site.get(name) for name in ("key", "key_file", "trusted"))
-    if _is_dnf(facts) or (not verified and _installed(args, facts)):
+    if _is_dnf(facts) or (not any(site.values()) and _installed(args, facts)):
         return None
-    if not verified:
-        message = "container_toolkit needs repository.key_file (NVIDIA's signing key, a file in files/)"
-        raise ArgumentProblem(message, "repository")
     if not site.get("base_url") and not context.public_internet:
         message = "public_internet is false here; name the site's copy of NVIDIA's repository: base_url in repository"
         raise ArgumentProblem(message, "repository")
     machine = str(fact(facts, "kernel.architecture"))
     base_url = str(site.get("base_url") or upstream.base_url).rstrip("/")
-    fingerprint = site.get("key_fingerprint") or (None if site.get("trusted") else upstream.key_fingerprint)
-    key = {"key": site.get("key"), "key_file": site.get("key_file"), "key_fingerprint": fingerprint}
     return {
         "name": "nvidia-container-toolkit",
         "uris": [f"{base_url}/{_ARCHITECTURES.get(machine, machine)}"],
@@ -236,7 +229,7 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json | None:
         "options": {},
         "state": "present",
         "replaces": [*upstream.list_files, *_legacy_lists(facts)],
-        "key": apt_repository.key(key, context),
+        "key": repository_key.key(site, upstream.key_below(base_url), upstream.key_fingerprint, context),
     }
 
 

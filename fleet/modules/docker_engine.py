@@ -16,7 +16,7 @@ from fleet.catalogue.docker import (
     upstream_packages,
     upstream_repository,
 )
-from fleet.modules import apt_repository
+from fleet.modules import repository_key
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     Answers,
@@ -64,27 +64,15 @@ ARGUMENTS = {
     "repository": Argument(
         "mapping",
         default={},
-        description="of source: docker: base_url, suite, component, key(_file), key_fingerprint, trusted",
+        description="of source: docker: base_url, suite, component, key(_file, _url), key_fingerprint, trusted",
     ),
 }
-_REPOSITORY_KEYS = ("base_url", "suite", "component", "key", "key_file", "key_fingerprint", "trusted")
+_REPOSITORY_KEYS = ("base_url", "suite", "component", *repository_key.KEYS)
 
 
 def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
-    """A repository of one's own must say how it is verified."""
-    repository = args.get("repository")
-    problems = []
-    if isinstance(repository, dict):
-        for key in repository:
-            if key not in _REPOSITORY_KEYS:
-                message = f"repository has no {key}; it takes {', '.join(_REPOSITORY_KEYS)}"
-                problems.append(ArgumentProblem(message, "repository"))
-    if args.get("source") == "docker" and not any(
-        (repository or {}).get(key) for key in ("key", "key_file", "trusted")
-    ):
-        message = "source: docker needs repository.key_file (Docker's signing key, a file in files/)"
-        problems.append(ArgumentProblem(message, "repository"))
-    return problems
+    """What can be told of the repository."""
+    return repository_key.problems(args.get("repository"), _REPOSITORY_KEYS)
 
 
 def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
@@ -169,22 +157,19 @@ def _repository(args: Json, facts: Facts, context: Context) -> Json:
     if not site.get("base_url") and not context.public_internet:
         message = "public_internet is false here; name the site's copy of Docker's repository: base_url in repository"
         raise ArgumentProblem(message, "repository")
-    os_id = releases(facts)[0]
-    wanted: Json = {
+    base_url = str(site.get("base_url") or f"{upstream['base_url']}/{releases(facts)[0]}")
+    key_url = f"{base_url.rstrip('/')}/{upstream['key_path']}"
+    return {
         "name": "docker",
-        "uris": [site.get("base_url") or f"{upstream['base_url']}/{os_id}"],
+        "uris": [base_url],
         "suites": [site.get("suite") or str(fact(facts, "os.codename"))],
         "components": [site.get("component") or upstream["component"]],
         "architectures": None,
         "trusted": bool(site.get("trusted", False)),
         "options": {},
         "state": "present",
+        "key": repository_key.key(site, key_url, upstream["key_fingerprint"], context),
     }
-    verified = {"key": site.get("key"), "key_file": site.get("key_file")}
-    fingerprint = site.get("key_fingerprint") or (
-        None if site.get("trusted") else upstream["key_fingerprint"]
-    )
-    return {**wanted, "key": apt_repository.key({**verified, "key_fingerprint": fingerprint}, context)}
 
 
 def _engine_step(

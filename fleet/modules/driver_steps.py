@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository, of_the_driver, patterns_of_the_driver
-from fleet.modules import apt_repository
+from fleet.modules import repository_key
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     SERVICE_DEADLINE_S,
@@ -109,10 +109,6 @@ def _removal(part: str, names: list[str], context: Context) -> list[Step]:
 def repository(args: Json, facts: Facts, context: Context) -> Json:
     """NVIDIA's repository for this release, or the site's copy of it, as an ``apt_repository``."""
     upstream, site = driver_repository(), args["repository"]
-    if not any(site.get(key) for key in ("key", "key_file", "trusted")):
-        # Only here: a fleet without GPUs needs no key of NVIDIA's.
-        message = "source: nvidia needs repository.key_file (NVIDIA's signing key, a file in files/)"
-        raise ArgumentProblem(message, "repository")
     if not site.get("base_url") and not context.public_internet:
         message = "public_internet is false here; name the site's copy of NVIDIA's repositories: base_url in repository"
         raise ArgumentProblem(message, "repository")
@@ -133,20 +129,21 @@ def repository(args: Json, facts: Facts, context: Context) -> Json:
         )
         raise ArgumentProblem(message, "repository")
     base = str(site.get("base_url") or upstream.base_url).rstrip("/")
-    own_key = {"key": site.get("key"), "key_file": site.get("key_file")}
-    fingerprint = site.get("key_fingerprint") or (
-        None if site.get("trusted") else upstream.fingerprint(str(distribution))
+    address = f"{base}/{distribution}/{architecture}/"
+    key_url, fingerprint = (
+        address + upstream.key_file(str(distribution)),
+        upstream.fingerprint(str(distribution)),
     )
     lists = [
         name.format(distribution=distribution, architecture=architecture) for name in upstream.keyring_lists
     ]
     return {
         "name": "nvidia-driver",
-        "uris": [f"{base}/{distribution}/{architecture}/"],
+        "uris": [address],
         "suites": ["/"],
         "components": [],
         "architectures": None,
-        "key": apt_repository.key({**own_key, "key_fingerprint": fingerprint}, context),
+        "key": repository_key.key(site, key_url, fingerprint, context),
         "trusted": bool(site.get("trusted", False)),
         "options": {},
         "replaces": [f"/etc/apt/sources.list.d/{name}" for name in lists],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository
-from fleet.modules import driver_preinstalled, driver_steps
+from fleet.modules import driver_preinstalled, driver_steps, repository_key
 from fleet.modules.base import (
     Answers,
     Argument,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DECIDES = True
 READS_FACTS = True
-_REPOSITORY_KEYS = ("base_url", "distribution", "key", "key_file", "key_fingerprint", "trusted")
+_REPOSITORY_KEYS = ("base_url", "distribution", *repository_key.KEYS)
 ARGUMENTS = {
     "source": Argument(
         default="nvidia",
@@ -73,7 +73,7 @@ ARGUMENTS = {
     "repository": Argument(
         "mapping",
         default={},
-        description="of source: nvidia: base_url, distribution (debian12), key(_file), key_fingerprint, trusted",
+        description="of source: nvidia: base_url, distribution (debian12), key(_file, _url), key_fingerprint, trusted",
     ),
     "reboot": Argument(
         default="never",
@@ -99,22 +99,11 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     if _written(branch) and not re.fullmatch(r"\d{3}", str(branch)):
         message = f'branch must be the number of a branch such as "580", not {branch}'
         problems.append(ArgumentProblem(message, "branch"))
-    return problems + _repository_problems(args)
+    return problems + repository_key.problems(args.get("repository"), _REPOSITORY_KEYS)
 
 
 def _written(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and "{{" not in str(value)
-
-
-def _repository_problems(args: Json) -> list[ArgumentProblem]:
-    repository = args.get("repository") or {}
-    if not isinstance(repository, dict):
-        return []
-    return [
-        ArgumentProblem(f"repository has no {key}; it takes {', '.join(_REPOSITORY_KEYS)}", "repository")
-        for key in repository
-        if key not in _REPOSITORY_KEYS
-    ]
 
 
 def needs(args: Json, facts: Facts, context: Context) -> list[Json]:

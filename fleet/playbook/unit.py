@@ -195,7 +195,7 @@ def _own_answers(unit: Unit, answers: Answers, context: Context) -> tuple[Json, 
             if not answer.get("ok"):
                 why = answer.get("error")
                 text = f"the host could not answer what {unit.module.name} must know first: {why}"
-                return {}, context.result("failed", text, stops=True)
+                return {}, context.result("failed", text, remedy=answer.get("remedy"), stops=True)
             own[query_id[len(start) :]] = answer.get("value")
     return own, None
 

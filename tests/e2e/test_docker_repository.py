@@ -47,7 +47,6 @@ def test_the_engine_comes_from_dockers_repository_and_stays_at_its_pin(
     variables = yaml.safe_load((state / "variables.yaml").read_text())
     repository = {
         "base_url": "http://packages.lab/docker/linux/debian",
-        "key_file": str(state / "docker_engine.asc"),
         "key_fingerprint": variables["lab_docker_engine_key_fingerprint"],
     }
     for version in (OLDER, NEWER):

@@ -16,6 +16,7 @@ from fleet.core.errors import InputError
 from fleet.inventory import load_inventory
 
 EXAMPLE = Path(__file__).parents[2] / "inventories" / "example.yaml"
+MINIMAL = EXAMPLE.with_name("minimal.yaml")
 TEXT = """\
     all:
       vars: {ansible_user: ops, rack: r0}
@@ -129,11 +130,18 @@ class TestShippedFiles:
         ways = [loaded.connector.way(host) for host in loaded.hosts.values()]
         assert any(way.jumps for way in ways)
 
-    def test_the_example_fits_the_schema(self):
+    def test_the_least_inventory_loads(self):
+        loaded = load_inventory(MINIMAL)
+        assert [host.connection().endpoint.address for host in loaded.hosts.values()] == [
+            f"gpu0{number}.example.net" for number in range(1, 5)
+        ]
+
+    @pytest.mark.parametrize("path", [EXAMPLE, MINIMAL], ids=["example", "minimal"])
+    def test_the_examples_fit_the_schema(self, path):
         schema = json.loads((data_dir("schemas") / "inventory.schema.json").read_text(encoding="utf-8"))
         jsonschema.Draft202012Validator.check_schema(schema)
         validator = jsonschema.Draft202012Validator(schema)
-        validator.validate(yaml.load(EXAMPLE.read_text(encoding="utf-8"), Loader=_Tolerant))
+        validator.validate(yaml.load(path.read_text(encoding="utf-8"), Loader=_Tolerant))
 
     @pytest.mark.parametrize(
         "value",

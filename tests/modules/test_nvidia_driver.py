@@ -19,7 +19,7 @@ from fleet.modules.arguments import converted
 from fleet.modules.base import ArgumentProblem, Context
 from fleet.modules.driver_gpus import Card, Refused, branches_for
 from fleet.modules.driver_packages import upstream
-from tests.facts import healthy_facts, healthy_gpu_facts
+from tests.facts import healthy_gpu_facts
 
 MODULE = load("nvidia_driver")
 KEY = {"repository": {"trusted": True}}
@@ -81,13 +81,6 @@ def test_arguments_that_cannot_be(given: dict[str, Any], message: str) -> None:
     problems = MODULE.check({**KEY, **given}, False)
     assert len(problems) == 1
     assert message in problems[0].message
-
-
-def test_a_key_is_asked_for_where_there_are_cards_only() -> None:
-    given = arguments(repository={"base_url": "http://x"})
-    assert MODULE.needs(given, healthy_facts(), context()) == []
-    with pytest.raises(ArgumentProblem, match=r"needs repository\.key_file"):
-        MODULE.needs(given, facts("debian12", H100, {}), context())
 
 
 def test_templates_are_left_to_their_values() -> None:

@@ -476,9 +476,11 @@ class TestStops:
         compiler = play("    - file: {path: /x, state: absent}\n")
         (query,) = compiler.queries(FACTS)
         assert query == {"id": "1.file.path", "kind": "path", "path": "/x"}
-        segment = compiler.segment(FACTS, {"1.file.path": {"ok": False, "error": "permission denied"}})
+        unanswered = {"ok": False, "error": "permission denied", "remedy": "ask whoever may"}
+        segment = compiler.segment(FACTS, {"1.file.path": unanswered})
         assert segment.plan["steps"] == []
         assert "permission denied" in segment.controller_results[0].text
+        assert segment.controller_results[0].remedy == "ask whoever may"
 
 
 class TestCheckMode:

@@ -12,13 +12,15 @@ from fleet.agent.paths import Paths
 from fleet.agent.pending import Pending
 from fleet.agent.resources import agent_bundle, load
 from fleet.core.secret import Secret
+from fleet.inventory import load_inventory
 from fleet.playbook.compile import HostCompiler
 from fleet.playbook.load import load_playbook
 from tests.agent.resources.fakes import Systemd
 from tests.agent.resources.test_check_pass import CheckHost
-from tests.facts import healthy_facts
+from tests.facts import healthy_facts, healthy_gpu_facts
 
-PROVISION = Path(__file__).parents[2] / "playbooks" / "provision.yaml"
+ROOT = Path(__file__).parents[2]
+PROVISION = ROOT / "playbooks" / "provision.yaml"
 
 
 @pytest.mark.parametrize(("release", "codename"), [("11", "bullseye"), ("12", "bookworm"), ("13", "trixie")])
@@ -59,3 +61,23 @@ def test_nothing_is_known_only_after_apply(
     as_found = {"docker_engine.service": "ok", "registry_login.login": "ok"}
     assert said == {**dict.fromkeys(said, "would_change"), **as_found}
     assert len(said) == (12 if settings else 10)
+
+
+@pytest.mark.parametrize("name", ["minimal", "example"])
+def test_shipped_inventories_get_gpu_hosts_all_the_way_without_a_key_in_them(name: str) -> None:
+    inventory = load_inventory(ROOT / "inventories" / f"{name}.yaml")
+    host = next(one for one in inventory.hosts if one.startswith(("gpu", "dgx")))
+    given = inventory.hosts[host].variables
+    taken = ("public_internet", "nvidia_driver_repository", "container_toolkit_repository")
+    variables = {key: given[key] for key in taken if key in given}
+    bare = {
+        "os.id": "debian", "os.version_id": "12", "os.codename": "bookworm", "packages.installed": {},
+        "engine.present": False, "engine.daemon_json": {"exists": False, "parsed": None, "error": None},
+        "driver.loaded": None, "driver.modules": {}, "driver.library_version": None, "nvswitches": [],
+    }  # fmt: skip
+    compiler = HostCompiler(load_playbook(PROVISION).plays[0], host, variables, "7f3a")
+    asked = [
+        one for query in compiler.queries(healthy_gpu_facts(bare)) for one in query.get("repositories", ())
+    ]
+    assert [one["key"]["url"].rpartition("/")[2] for one in asked] == ["3bf863cc.pub"]
+    assert {len(one["key"]["fingerprint"]) for one in asked} == {40}

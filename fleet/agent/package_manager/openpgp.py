@@ -1,7 +1,8 @@
 """OpenPGP key fingerprints without a gpg binary: minimal hosts have none.
 
 Only what is needed to compare a repository's key with the fingerprint an operator pinned (RFC 9580 §4.2,
-§5.5.4.2, §6): armor, packet headers, and the version 4 fingerprint.
+§5.5.4.2, §6): armor, packet headers, and the version 4 fingerprint. A key that came over the network is kept as
+:func:`canonical` writes it, so that no other program reads another key in the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
     from typing import Iterator, List, Tuple
 
-_PUBLIC_KEY = 6
+_SIGNATURE, _PUBLIC_KEY, _USER_ID, _PUBLIC_SUBKEY = 2, 6, 13, 14
+_SECRET = (5, 7)
 
 
 class BadKey(ValueError):
@@ -112,6 +114,26 @@ def fingerprints(data: bytes) -> List[str]:
         found.append(digest.hexdigest().upper())
     if not found:
         raise BadKey("there is no public key in it")
+    return found
+
+
+def canonical(data: bytes) -> bytes:
+    """The public keys in ``data`` with their subkeys, names and signatures, in packet headers of our own.
+
+    Everything else is left out. Headers are of the old format with two bytes of length, which every apt takes
+    (its first byte, 0x99, is how apt knows a keyring). Raises :class:`BadKey` where there is no public key.
+    """
+    kept: List[bytes] = []
+    for tag, body in packets(data):
+        if tag in _SECRET:
+            raise BadKey("there is a secret key in it")
+        if tag not in (_SIGNATURE, _PUBLIC_KEY, _USER_ID, _PUBLIC_SUBKEY) or not (kept or tag == _PUBLIC_KEY):
+            continue
+        if len(body) > 0xFFFF:
+            raise BadKey("a packet of %d bytes" % len(body))
+        kept.append(bytes([0x80 | tag << 2 | 1]) + len(body).to_bytes(2, "big") + body)
+    found = b"".join(kept)
+    fingerprints(found)
     return found
 
 

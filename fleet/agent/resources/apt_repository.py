@@ -1,8 +1,10 @@
 """``apt_repository``: one apt source with its own key, and its lists fetched.
 
 Written as deb822 (``/etc/apt/sources.list.d/NAME.sources``) with the key in ``/etc/apt/keyrings``; the
-key's fingerprint is checked here, without gpg. Only this source's lists are refreshed, so a fault of
-another repository does not stop this one. Formats: :mod:`fleet.agent.package_manager.apt_sources`.
+key's fingerprint is checked here, without gpg. A key that is given by its address is fetched when it is applied,
+never while looking, and only where the pinned one is not there already
+(:mod:`fleet.agent.package_manager.signing_key`). Only this source's lists are refreshed, so a fault of another
+repository does not stop this one. Formats: :mod:`fleet.agent.package_manager.apt_sources`.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ _MODE = 0o644
 
 
 class AptRepository(Resource):
-    """See the module. ``args``: CONTRACT §2, plus ``replaces`` (paths of list files this one takes the
-    place of)."""
+    """See the module. ``key`` is ``{"content", "fingerprint"}`` or ``{"url", "fingerprint"}``; ``replaces`` are
+    paths of list files this one takes the place of."""
 
     kind = "apt_repository"
 
@@ -38,7 +40,7 @@ class AptRepository(Resource):
         wanted = wanted_files(host, args)
         present = args.get("state", "present") != "absent"
         if present:
-            self._refuse_clash(host, args, wanted)
+            self._refuse_clash(host, args, wanted[sources_path(args)])
         stale = [path for path in args.get("replaces") or [] if os.path.lexists(host.path(path))]
         stale += [
             path for path in _all_paths(args) if path not in wanted and os.path.lexists(host.path(path))
@@ -49,9 +51,9 @@ class AptRepository(Resource):
             "lists": present and apt_sources.lists_present(host, _resolved(host, args)),
         }
 
-    def _refuse_clash(self, host: Host, args: Json, wanted: Dict[str, bytes]) -> None:
+    def _refuse_clash(self, host: Host, args: Json, wanted: Optional[bytes]) -> None:
         path = sources_path(args)
-        mine = apt_sources.parse(path, wanted[path].decode("utf-8"))
+        mine = apt_sources.parse(path, (wanted or b"").decode("utf-8"))
         ignored = [path, *(args.get("replaces") or [])]
         clashing = apt_sources.conflicts(apt_sources.read_all(host), mine, ignored)
         if clashing:
@@ -78,9 +80,7 @@ class AptRepository(Resource):
                     difference(path, MASK if hidden and before else before, MASK if hidden else after)
                 )
             else:
-                differences.append(
-                    difference(path, "another key" if found["mode"] else None, _key_name(args))
-                )
+                differences.append(difference(path, found["before"], _key_name(args)))
         differences += [difference(path, "present", None) for path in state["stale"]]
         if not state["lists"]:
             differences.append(difference("package lists of %s" % args["name"], None, "fetched"))
@@ -90,17 +90,19 @@ class AptRepository(Resource):
         self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
         state = self.read(host, args)
+        wanted = _with_key(
+            host, args, wanted_files(host, args), report
+        )  # first: where it fails nothing is touched
         repository = _resolved(host, args)
         for path in state["stale"]:
             _remove(host.path(path))
         if args.get("state", "present") == "absent":
             apt_sources.forget_lists(host, repository)
             return None
-        wanted = wanted_files(host, args)
         if all(found["same"] for found in state["files"].values()):
             self._refresh(host, args, report)
             return None
-        before = {path: read_bytes(host, path) for path in wanted}
+        before = {path: read_bytes(host, path) for path in state["files"]}
         apt_sources.forget_lists(host, repository)
         for path in sorted(wanted):  # the key (keyrings) before the source that names it
             _write(host.path(path), wanted[path])
@@ -144,23 +146,65 @@ def _resolved(host: Host, args: Json) -> Json:
     return dict(args, uris=[host.secret(uri) for uri in args["uris"]] if args.get("uris") else [])
 
 
-def wanted_files(host: Host, args: Json) -> Dict[str, bytes]:
+def wanted_files(host: Host, args: Json) -> Dict[str, Optional[bytes]]:
     """path -> content of the files the repository should have; ``{}`` when it should be absent.
 
-    Raises StepFailed when the key is not the one whose fingerprint is pinned.
+    The content is None for a key that has to be fetched first. Raises StepFailed when the key is not the one
+    whose fingerprint is pinned.
     """
     if args.get("state", "present") == "absent":
         return {}
-    files: Dict[str, bytes] = {}
+    files: Dict[str, Optional[bytes]] = {}
     signed_by = None
     if args.get("key"):
-        content, ending = checked_key(
-            str(host.secret(args["key"]["content"])), args["key"].get("fingerprint"), args
-        )
+        content, ending = known_key(host, args)
         signed_by = "%s/%s.%s" % (KEYRINGS, args["name"], ending)
         files[signed_by] = content
     files[sources_path(args)] = apt_sources.render(_resolved(host, args), signed_by).encode("utf-8")
     return files
+
+
+def known_key(host: Host, args: Json) -> Tuple[Optional[bytes], str]:
+    """(bytes of the key file, "asc" or "gpg") as far as can be told without fetching anything.
+
+    Of a key given by its address: what this host has, if that is the pinned one; else None. Raises StepFailed.
+    """
+    key = args["key"]
+    if not key.get("url"):
+        return checked_key(str(host.secret(key["content"])), key.get("fingerprint"), args)
+    from fleet.agent.package_manager import signing_key
+
+    signing_key.pins(key)
+    for ending in ("gpg", "asc"):
+        data = read_bytes(host, "%s/%s.%s" % (KEYRINGS, args["name"], ending))
+        if data is not None and signing_key.held(data, key):
+            return data, ending
+    return None, "gpg"
+
+
+def key_content(host: Host, args: Json) -> Tuple[bytes, str]:
+    """(bytes of the key file, "asc" or "gpg"), fetched where it is not there. Raises StepFailed."""
+    content, ending = known_key(host, args)
+    if content is None:
+        from fleet.agent.package_manager import signing_key
+
+        content = signing_key.fetched(host, args)
+    return content, ending
+
+
+def _with_key(
+    host: Host, args: Json, files: Dict[str, Optional[bytes]], report: Reporter
+) -> Dict[str, bytes]:
+    """``files`` with the one that has to be fetched."""
+    complete: Dict[str, bytes] = {}
+    for path, content in files.items():
+        if content is None:
+            from fleet.agent.package_manager import signing_key
+
+            report.progress("fetching the key of repository %s" % args["name"])
+            content = signing_key.fetched(host, args)
+        complete[path] = content
+    return complete
 
 
 def checked_key(content: str, pinned: Any, args: Json) -> Tuple[bytes, str]:
@@ -190,9 +234,12 @@ def _key_name(args: Json) -> str:
     return "key %s" % (pinned if isinstance(pinned, str) else ", ".join(pinned or [])) if pinned else "key"
 
 
-def _file_state(path: str, content: bytes) -> Json:
-    """{"same", "content_same", "mode": "0644" or None when absent, "before", "after"} (texts)."""
-    after = content.decode("utf-8", "replace")
+def _file_state(path: str, content: Optional[bytes]) -> Json:
+    """{"same", "content_same", "mode": "0644" or None when absent, "before", "after"} (texts).
+
+    ``content`` None is one that is not known yet. What was before is said of a key by its fingerprints.
+    """
+    after = None if content is None else content.decode("utf-8", "replace")
     try:
         with open(path, "rb") as stream:
             now = stream.read()
@@ -204,9 +251,16 @@ def _file_state(path: str, content: bytes) -> Json:
         "same": equal and mode == _MODE,
         "content_same": equal,
         "mode": "%04o" % mode,
-        "before": now.decode("utf-8", "replace"),
+        "before": now.decode("utf-8", "replace") if path.endswith(".sources") else _words_for_key(now),
         "after": after,
     }
+
+
+def _words_for_key(data: bytes) -> str:
+    from fleet.agent.package_manager import signing_key
+
+    found = signing_key.fingerprints(data)
+    return "key %s" % ", ".join(found) if found else "not a key"
 
 
 def _write(path: str, content: bytes) -> None:

@@ -57,6 +57,7 @@ def build(
         codename, operating_system, suffix = SUITES[system]
         target = folder / "linux" / operating_system
         publish_dists(target, codename, _packages(files, suffix), key, origin="Docker")
+        (target / "gpg").write_text(key.armored())
     stamp.write_text(recipe)
 
 

@@ -21,7 +21,7 @@ from fleet.lab.simulation import native, packages
 from fleet.lab.simulation.repository import Key, publish_flat, write_signed
 
 NAME = "packages.lab"
-CUDA_KEY_FILE = "3bf863cc.pub"
+CUDA_KEY_FILES = {"debian13": "8793F200.pub"}  # as NVIDIA names them; everywhere else 3bf863cc.pub
 
 
 def build(
@@ -54,7 +54,7 @@ def build(
         for driver in drivers:
             found += packages.driver_packages(distribution, driver, tools[driver])
         publish_flat(target, found, cuda, origin="NVIDIA", label="NVIDIA CUDA")
-        (target / CUDA_KEY_FILE).write_text(cuda.armored())
+        (target / CUDA_KEY_FILES.get(distribution, "3bf863cc.pub")).write_text(cuda.armored())
     toolkit = signing_keys["container_toolkit"]
     target = folder / "libnvidia-container/stable/deb/amd64"
     found = list(packages.toolkit_packages(toolkits))
