@@ -33,6 +33,7 @@ LIBRARY_FOLDERS = (
     "/usr/lib",
     "/usr/local/lib",
 )
+MOUNTED = "/usr/local/nvidia/lib64"  # into containers of GPU clouds; programs get it by LD_LIBRARY_PATH
 RIVALS = ("nouveau", "nova_core", "nova")
 # Without one of these no .run file was ever here; :mod:`.runfile` need not be loaded.
 RUNFILE_TRACES = (
@@ -105,7 +106,8 @@ def loaded(host: Host, modules: Dict[str, Json]) -> Optional[Json]:
 
 
 def library_path(host: Host) -> Optional[str]:
-    """The file behind libnvidia-ml.so.1, where the dynamic linker would look for it."""
+    """The file behind libnvidia-ml.so.1, where the dynamic linker would look for it, else where a
+    container gets it mounted."""
     for folder in LIBRARY_FOLDERS:
         if links.exists(host, "%s/%s.1" % (folder, LIBRARY)):
             return links.resolve(host, "%s/%s.1" % (folder, LIBRARY))
@@ -114,7 +116,8 @@ def library_path(host: Host) -> Optional[str]:
             path = "%s/%s.1" % (folder.strip().rstrip("/"), LIBRARY)
             if folder.startswith("/") and links.exists(host, path):
                 return links.resolve(host, path)
-    return None
+    mounted = "%s/%s.1" % (MOUNTED, LIBRARY)
+    return links.resolve(host, mounted) if links.exists(host, mounted) else None
 
 
 def version_in_name(path: Optional[str]) -> Optional[str]:

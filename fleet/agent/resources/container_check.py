@@ -292,7 +292,10 @@ def host_gpus(host: Host, addresses: List[str]) -> List[Json]:
             "tool_missing: there is no nvidia-smi on this host",
             "install the driver: the nvidia_driver module",
         )
-    result = host.run(QUERY, deadline_s=HOST_DEADLINE_S)
+    # It looks for the driver's library where the dynamic linker does, and one that is mounted lies elsewhere.
+    mounted = str(host.which("nvidia-smi")).startswith("/usr/local/nvidia/")
+    env = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"} if mounted else None
+    result = host.run(QUERY, deadline_s=HOST_DEADLINE_S, env=env)
     failure = explained(result.stdout + "\n" + result.stderr)
     if failure is not None or not result.ok:
         said = "nvidia-smi on the host: %s: %s" % (result.ending(), _tail(result.stdout or result.stderr))
