@@ -166,7 +166,7 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         kept = fact(facts, "engine.daemon_json.parsed") if _replaced(facts) else None
     if settings:
         merged = _laid_over(kept, settings) if kept else settings
-        made += [directory_step(context), settings_step(merged, context, validates=_validates(facts))]
+        made += [directory_step(context), settings_step(merged, context, validates=_validates(args, facts))]
         made += _engine_steps(settings, facts, context)
     if _mode(args, facts, answers) == "cdi" and _driver_comes(facts, context):
         made.append(_cdi_step(args, facts, context))
@@ -399,7 +399,10 @@ def _opts_in(args: Json, facts: Facts, answers: Answers) -> bool:
     return version is None or version < feature_since("cdi_default")
 
 
-def _validates(facts: Facts) -> bool:
+def _validates(args: Json, facts: Facts) -> bool:
+    """Whether the engine can judge a new daemon.json: where the programs of a preinstalled one lie is not known."""
+    if args["engine"].get("source") == "preinstalled":
+        return False
     version = engine_version(facts) if engine_present(facts) else None
     return version is not None and version >= feature_since("validate")
 

@@ -14,7 +14,6 @@ from fleet.audit.facts import fact, releases
 from fleet.catalogue.docker import (
     EnginePackages,
     distribution_packages,
-    feature_since,
     upstream_packages,
     upstream_repository,
 )
@@ -35,7 +34,6 @@ from fleet.modules.engine_settings import (
     changed_keys,
     directory_step,
     engine_present,
-    engine_version,
     fixed_keys,
     matching,
     no_systemd,
@@ -138,7 +136,8 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     """
     held_back = _held_back(args, facts, context) is not None
     if args["source"] == "preinstalled":
-        settings = _settings_steps(args, facts, context, held_back=held_back, validates=_validates(facts))
+        # Where its programs lie is not known, so none is asked to judge the new daemon.json.
+        settings = _settings_steps(args, facts, context, held_back=held_back, validates=False)
         return [*settings, _service_step(args, facts, context)]
     packages = _packages(args, facts)
     present = engine_present(facts)
@@ -171,12 +170,6 @@ def _settings_steps(
         directory_step(context),
         settings_step(args["settings"], context, validates=validates, mode="0644"),
     ]
-
-
-def _validates(facts: Facts) -> bool:
-    """Whether the engine that is here checks a configuration; how it was installed is not known."""
-    version = engine_version(facts)
-    return version is not None and version >= feature_since("validate")
 
 
 def _not_as_said(args: Json, facts: Facts, context: Context) -> ControllerResult | None:
