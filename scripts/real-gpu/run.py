@@ -3,7 +3,8 @@
 
 For a machine with an NVIDIA driver that has neither Docker nor sshd nor systemd nor a network: a rented
 container, a test machine. Brings up what a host of fleet's has, from what ``parts`` collected elsewhere, runs
-``fleet provision`` on it twice over that sshd, and keeps what was seen. docs/real-gpu.md explains it.
+``fleet provision`` on it twice over that sshd, then with --check, and keeps what was seen.
+docs/real-gpu.md explains it.
 
     run.py --parts parts.tar.xz --out FOLDER      as root; exit code 0 when everything held
 
@@ -292,11 +293,11 @@ def write_inventory(bench: Bench) -> Path:
     return path
 
 
-def provision(bench: Bench, inventory: Path, number: int) -> int:
+def provision(bench: Bench, inventory: Path, number: str, *more: str) -> int:
     """One run of fleet; its words in runN.txt, its host's report in reportN.json. Returns its exit code."""
     playbook = bench.options.playbook
     words = ["provision", str(inventory)] if playbook is None else ["run", str(inventory), str(playbook)]
-    command = [sys.executable, "-m", "fleet.cli", *words, "-v", *bench.options.fleet_option]
+    command = [sys.executable, "-m", "fleet.cli", *words, "-v", *bench.options.fleet_option, *more]
     folder = bench.work / "fleet"
     folder.mkdir(exist_ok=True)
     path = [str(bench.options.fleet), str(bench.work / "parts" / "site")]
@@ -401,17 +402,21 @@ def perform(bench: Bench) -> dict[str, object]:
                 action(bench)
     inventory = write_inventory(bench)
     codes = []
-    for number in (1, 2):
+    for number in ("1", "2"):
         with bench.phase(f"fleet, run {number}"):
             codes.append(provision(bench, inventory, number))
+    with bench.phase("fleet, check"):
+        codes.append(provision(bench, inventory, "3", "--check"))
     changed_nothing = "changed=0" in (bench.out / "run2.txt").read_text()
+    would_change_nothing = "0 steps would change" in (bench.out / "run3.txt").read_text()
     with bench.phase("witness"):
         seen = witness(bench)
-    held = codes == [0, 0] and changed_nothing and seen
+    held = codes == [0, 0, 0] and changed_nothing and would_change_nothing and seen
     return {
         "held": held,
         "exit_codes": codes,
         "second_run_changed_nothing": changed_nothing,
+        "check_would_change_nothing": would_change_nothing,
         "witness_held": seen,
     }
 
@@ -455,7 +460,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """0: both runs ended well, the second changed nothing, the witnesses agree. 1: not so."""
+    """0: all runs ended well, the second and the check changed nothing, the witnesses agree. 1: not so."""
     bench = Bench(options())
     if os.geteuid() != 0:
         raise SystemExit("this sets up services: run it as root")

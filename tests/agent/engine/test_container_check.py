@@ -341,6 +341,7 @@ def test_nvidia_smi_beside_the_usual_folders_gets_its_library(box: Box, report: 
     assert box.environment is None
     (box.root / "usr/bin/nvidia-smi").unlink()
     box.write("usr/local/nvidia/bin/nvidia-smi", "").chmod(0o755)
+    box.write("usr/local/nvidia/lib64/libnvidia-ml.so.1", "")
     box.apply(report)
     assert box.environment == {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
 
