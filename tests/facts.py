@@ -1,7 +1,9 @@
-"""The facts of two healthy hosts, for every test that needs a facts document.
+"""The facts of three healthy hosts, for every test that needs a facts document.
 
 ``tests/audit/healthy.json`` is a host without GPUs; ``tests/audit/healthy_gpu.json`` the same with eight
-H100 SXM behind four NVSwitches and a driver, a fabric manager and a container toolkit that agree.
+H100 SXM behind four NVSwitches and a driver, a fabric manager and a container toolkit that agree;
+``tests/audit/rented.json`` a container of a GPU cloud with an H200: no systemd, no kernel packages, nothing in
+/boot, a driver in /usr/local/nvidia, an engine that somebody started, no container toolkit.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 _AUDIT = Path(__file__).parent / "audit"
 _HEALTHY: dict[str, Any] = json.loads((_AUDIT / "healthy.json").read_text())
 _HEALTHY_GPU: dict[str, Any] = json.loads((_AUDIT / "healthy_gpu.json").read_text())
+_RENTED: dict[str, Any] = json.loads((_AUDIT / "rented.json").read_text())
 
 
 def healthy_facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -25,6 +28,11 @@ def healthy_facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
 def healthy_gpu_facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A copy of the host with GPUs; a number in a path is a place: ``{"gpus.0.driver": "nouveau"}``."""
     return _changed(_HEALTHY_GPU, changes or {})
+
+
+def rented_facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A copy of the host without systemd, where driver and engine are somebody else's."""
+    return _changed(_RENTED, changes or {})
 
 
 def _changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

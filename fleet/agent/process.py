@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     OnOutput = Callable[[str, str], None]  # (text, "stdout" | "stderr")
 
 TAIL_BYTES = 1024 * 1024
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Last the folder into which NVIDIA's container images and those of GPU clouds get a driver's programs mounted.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin"
 TERM_GRACE_S = 5.0  # between TERM and KILL
 SIGINT_GRACE_S = 900.0  # how long a package manager may take to end after SIGINT; it is never killed
 SIGINT_LEADER = "sigint_leader"

@@ -35,9 +35,9 @@ def has_image(facts: Facts, digest: str) -> bool:
 
 
 def toolkit_differs(facts: Facts, wanted: Wanted) -> bool:
-    """Whether the container toolkit is wanted, and is not there in the wanted version."""
+    """Whether the container toolkit is to be installed: it is wanted, and is not there in the wanted version."""
     said: Mapping[str, Any] = wanted.get("container_toolkit") or {}
-    if not said or not has_gpus(facts):
+    if not said or not has_gpus(facts) or said.get("source") == "preinstalled":
         return False
     found = fact(facts, "container_toolkit.version")
     return found is None or str(said.get("version") or found).partition("-")[0] != found
@@ -45,6 +45,8 @@ def toolkit_differs(facts: Facts, wanted: Wanted) -> bool:
 
 def _engine(facts: Facts, wanted: Wanted) -> bool:
     installed = fact(facts, "packages.installed") or {}
+    if wanted.get("source") == "preinstalled":
+        return bool(fact(facts, "engine.responding"))
     names = ENGINES.get(str(wanted.get("source") or "distribution"), ())
     return bool(fact(facts, "engine.responding")) and any(name in installed for name in names)
 

@@ -1,7 +1,8 @@
 """The agent on the host: a timer that refreshes the host's report, and metrics for node_exporter.
 
 Three things on the host: the bundle the unit runs (``agent_bundle``), a oneshot service and its timer.
-Nothing runs between two refreshes. docs/agent.md says what is written where.
+Nothing runs between two refreshes. docs/agent.md says what is written where. A host without systemd has no
+timer: its report is refreshed by runs only.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from fleet.modules.base import (
     Argument,
     ArgumentProblem,
     Context,
+    ControllerResult,
     Facts,
     Json,
 )
+from fleet.modules.engine_settings import without_systemd
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
+DECIDES = True
 READS_FACTS = True
 SERVICE = "fleet-agent.service"
 TIMER = "fleet-agent.timer"
@@ -128,9 +132,16 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     return []
 
 
+def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
+    """Why there is nothing to do on a host without systemd."""
+    return [context.result("ok", "no systemd here: no timer")] if without_systemd(facts) else []
+
+
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
     """The service, its bundle, its timer. The bundle's step takes away a textfile that is written elsewhere
     from now on, so it comes after the service has been told; the timer, which starts all this, is last."""
+    if without_systemd(facts):
+        return []
     if args["state"] == "absent":
         return [
             _unit(context, "timer", {"name": TIMER, "state": "absent"}),

@@ -3,7 +3,8 @@
 Two ways lead GPUs into containers. *runtime_hook*: ``docker run --gpus``, for which the engine calls a program
 of the toolkit that it looks for when it starts. *cdi*: the engine reads a specification of the devices. An
 engine restart stops containers: where others use the host, none of it is begun, and the host is ``pending``.
-What is left of nvidia-docker2 and of sources from the days of apt-key goes. Facts: ``container_toolkit``.
+What is left of nvidia-docker2 and of sources from the days of apt-key goes. ``source: preinstalled`` installs
+nothing: there CDI needs no toolkit, only something that makes the specification. Facts: ``container_toolkit``.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from fleet.modules.engine_settings import (
     engine_version,
     fixed_keys,
     matching,
+    no_systemd,
     reload_is_enough,
     restart_permitted,
     restart_refused,
     service_step,
     settings_step,
     upstream_version,
+    without_systemd,
 )
 from fleet.modules.gpu_hosts import not_a_gpu_host, nvidia_gpus
 from fleet.modules.package import installed_version, package_step, pin_refused
@@ -51,8 +54,14 @@ READS_FACTS = True
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RUNTIME = "nvidia-container-runtime"
 SPECIFICATION = "/etc/cdi/nvidia.yaml"
+GENERATOR = ("nvidia-ctk", "cdi", "generate")
 CDI_DEADLINE_S = 180.0
 ARGUMENTS = {
+    "source": Argument(
+        default="nvidia",
+        choices=("nvidia", "preinstalled"),
+        description="whose packages; preinstalled: none, with what is there or without it",
+    ),
     "version": Argument(
         "plain", description='as upstream writes it, "1.19.1", or a pattern over package versions'
     ),
@@ -60,6 +69,10 @@ ARGUMENTS = {
         default="auto",
         choices=("auto", "runtime_hook", "cdi"),
         description="how GPUs get into containers; auto: cdi where the engine can",
+    ),
+    "cdi_command": Argument(
+        "list",
+        description="makes the CDI specification and writes it to --output=FILE, as nvidia-ctk cdi generate does",
     ),
     "default_runtime": Argument("boolean", default=False, description="make nvidia Docker's default runtime"),
     "hold": Argument("boolean", default=True, description="keep others from upgrading or removing it"),
@@ -93,7 +106,7 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     if not nvidia_gpus(facts):
         return []
     asked: list[Json] = []
-    if _outdated(args, facts) and not _is_dnf(facts):
+    if _installs(args) and _outdated(args, facts) and not _is_dnf(facts):
         names = list(toolkit_repository().packages)
         query: Json = {"id": "versions", "kind": "package_versions", "names": names}
         repository = _repository(args, facts, context)
@@ -103,7 +116,7 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     engine = _engine_to_come(args, facts)
     if engine is not None:
         asked.append({"id": "engine", "kind": "package_versions", "names": [engine]})
-    for number, path in enumerate(_legacy_lists(facts)):
+    for number, path in enumerate(_legacy_lists(facts) if _installs(args) else ()):
         asked.append({"id": f"list.{number}", "kind": "file_content", "path": path})
     return asked
 
@@ -117,7 +130,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     if refused:
         return refused
     said = []
-    if _is_dnf(facts):
+    if _is_dnf(facts) and _installs(args):
         text = "the toolkit's repository is written on apt hosts only: here its packages must be on offer already"
         said.append(context.result("message", text))
     why = _held_back(args, facts, answers, context)
@@ -129,6 +142,8 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
             f"the CDI specification waits for the driver, and that for leave ({', '.join(context.held_back)})"
         )
         said.append(context.result("pending", text, remedy=context.disrupt_command))
+    if without_systemd(facts) and _settings(args, facts, answers):
+        said.append(no_systemd(context))
     return said
 
 
@@ -137,27 +152,62 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     if not nvidia_gpus(facts):
         return []
     made: list[Step] = []
-    repository = _repository(args, facts, context)
+    repository = _repository(args, facts, context) if _installs(args) else None
     if repository is not None:
         made.append(context.step("repository", "apt_repository", repository, deadline_s=PACKAGE_DEADLINE_S))
     if _held_back(args, facts, answers, context):
         return made
-    replaced = [name for name in toolkit_repository().replaced_packages if installed_version(facts, name)]
+    settings = _settings(args, facts, answers)
+    kept = None
+    if _installs(args):
+        made += _package_steps(args, facts, answers, context)
+        # rpm moves the daemon.json of nvidia-docker2 aside when that goes: what stood there is written again.
+        kept = fact(facts, "engine.daemon_json.parsed") if _replaced(facts) else None
+    if settings:
+        merged = _laid_over(kept, settings) if kept else settings
+        made += [directory_step(context), settings_step(merged, context, validates=_validates(args, facts))]
+        made += _engine_steps(settings, facts, context)
+    if _mode(args, facts, answers) == "cdi" and _driver_comes(facts, context):
+        made.append(_cdi_step(args, facts, context))
+    return made
+
+
+def _installs(args: Json) -> bool:
+    """Whether the toolkit's packages are fleet's business."""
+    return bool(args["source"] != "preinstalled")
+
+
+def _replaced(facts: Facts) -> list[str]:
+    """Packages that the toolkit took the place of."""
+    return [name for name in toolkit_repository().replaced_packages if installed_version(facts, name)]
+
+
+def _package_steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
+    made = []
+    replaced = _replaced(facts)
     if replaced:
         names = [{"name": name} for name in replaced]
         made.append(package_step(names, {}, context, removal=True, part="replaced"))
-    made.append(_packages_step(args, facts, answers, context))
-    settings = _settings(args, facts, answers)
-    # rpm moves the daemon.json of nvidia-docker2 aside when that goes: what stood there is written again.
-    kept = fact(facts, "engine.daemon_json.parsed") if replaced else None
-    merged = _laid_over(kept, settings) if kept else settings
-    made += [directory_step(context), settings_step(merged, context, validates=_validates(facts))]
-    made += _engine_steps(settings, facts, context)
-    if _mode(args, facts, answers) == "cdi" and _driver_comes(facts, context):
-        # Of whatever driver is loaded when the step's turn comes: an earlier step may change it.
-        wanted = {"path": SPECIFICATION, "command": ["nvidia-ctk", "cdi", "generate"], "driver_version": None}
-        made.append(context.step("cdi", "cdi_specification", wanted, deadline_s=CDI_DEADLINE_S))
-    return made
+    return [*made, _packages_step(args, facts, answers, context)]
+
+
+def _cdi_step(args: Json, facts: Facts, context: Context) -> Step:
+    """The specification, of whatever driver is loaded when the step's turn comes: an earlier step may change it.
+
+    Where nothing could make one, one of the loaded driver that lies elsewhere is the one to be held to it.
+    """
+    path = SPECIFICATION
+    if not _installs(args) and args["cdi_command"] is None:
+        loaded = fact(facts, "driver.loaded.version")
+        specifications = fact(facts, "container_toolkit.cdi.specifications") or ()
+        of_it = [
+            str(one["path"])
+            for one in specifications
+            if one.get("kind") == "nvidia.com/gpu" and loaded and one.get("driver_version") == loaded
+        ]
+        path = next(iter(of_it), path) if SPECIFICATION not in of_it else path
+    wanted = {"path": path, "command": list(args["cdi_command"] or GENERATOR), "driver_version": None}
+    return context.step("cdi", "cdi_specification", wanted, deadline_s=CDI_DEADLINE_S)
 
 
 def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
@@ -166,7 +216,10 @@ def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) ->
     if error:
         text = f"{DAEMON_JSON}:{error['line']}:{error['column']}: {error['message']}; it was not touched"
         return [context.result("failed", text, remedy="correct the file by hand and run again", stops=True)]
-    for name in [] if _is_dnf(facts) else _outdated(args, facts):
+    unfit = None if _installs(args) else _unfit(args, facts, answers)
+    if unfit is not None:
+        return [context.result("failed", unfit[0], remedy=unfit[1], stops=True)]
+    for name in [] if _is_dnf(facts) or not _installs(args) else _outdated(args, facts):
         offered = (answers.get("versions") or {}).get(name, [])
         if matching(args["version"], offered) is None:
             return [pin_refused(name, args["version"], offered, context)]
@@ -174,7 +227,7 @@ def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) ->
     if args["mode"] == "cdi" and version is not None and version < feature_since("cdi_opt_in"):
         text = f"mode: cdi needs Docker {feature_since('cdi_opt_in')}, and this host's is {version}"
         return [context.result("failed", text, remedy="write mode: auto, or upgrade the engine", stops=True)]
-    for number, path in enumerate(_legacy_lists(facts)):
+    for number, path in enumerate(_legacy_lists(facts) if _installs(args) else ()):
         content = (answers.get(f"list.{number}") or {}).get("content") or ""
         others = [url for url in _uris(content) if not _same(url, args)]
         if others or not path.startswith("/etc/apt/sources.list.d/"):
@@ -183,6 +236,24 @@ def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) ->
             remedy = f"take NVIDIA's lines out of {path} by hand and run again"
             return [context.result("failed", text, remedy=remedy, stops=True)]
     return []
+
+
+def _unfit(args: Json, facts: Facts, answers: Answers) -> tuple[str, str] | None:
+    """Why a toolkit that is said to be there already cannot do what is asked of it, and what to do."""
+    here, wanted = fact(facts, "container_toolkit.version"), args["version"]
+    reinstall = "have whoever installs the toolkit here install it, or set source: nvidia"
+    installed = [here, *(fact(facts, "container_toolkit.packages") or {}).values()]
+    if wanted is not None and matching(wanted, installed) is None:
+        return (
+            f"version_mismatch: container toolkit {here or '(none)'} is here, {wanted} is wanted",
+            reinstall,
+        )
+    if args["default_runtime"] and not fact(facts, "container_toolkit.runtime"):
+        return f"no_runtime: default_runtime, and there is no {RUNTIME} on this host", reinstall
+    if _mode(args, facts, answers) == "runtime_hook" and not fact(facts, "container_toolkit.runtime_hook"):
+        what = f"no_hook: GPUs by the engine's hook, and there is no {HOOK.rpartition('/')[2]} on this host"
+        return what, f"{reinstall}; or set mode: cdi, with Docker {feature_since('cdi_opt_in')} or newer"
+    return None
 
 
 def _is_dnf(facts: Facts) -> bool:
@@ -260,11 +331,13 @@ def _installed(args: Json, facts: Facts) -> bool:
 
 def _mode(args: Json, facts: Facts, answers: Answers) -> str:
     """``runtime_hook`` or ``cdi``. An engine reads specifications of version 0.7 from a later release on than
-    it has CDI; which version the toolkit writes is known where it is pinned below the first that writes 0.7."""
+    it has CDI; which version the toolkit writes is known where it is pinned below the first that writes 0.7.
+    Without a hook CDI is the only way."""
     if args["mode"] != "auto":
         return str(args["mode"])
     version, toolkit = _engine_version(args, facts, answers), upstream_version(args["version"])
     old = toolkit is not None and toolkit < cdi_0_7_since()
+    old = old or not (_installs(args) or fact(facts, "container_toolkit.runtime_hook"))
     needed = feature_since("cdi_opt_in" if old else "cdi_spec_0_7")
     return "cdi" if version is not None and version >= needed else "runtime_hook"
 
@@ -296,7 +369,9 @@ def _settings(args: Json, facts: Facts, answers: Answers) -> Json:
     """What is merged into daemon.json. The runtime's entry is taken over as it is where it means the same."""
     now = fact(facts, "engine.daemon_json.parsed.runtimes.nvidia.path")
     path = now if now in (RUNTIME, f"/usr/bin/{RUNTIME}") else RUNTIME
-    settings: Json = {"runtimes": {"nvidia": {"path": path}}}
+    settings: Json = {}
+    if _installs(args) or fact(facts, "container_toolkit.runtime"):
+        settings["runtimes"] = {"nvidia": {"path": path}}
     if args["default_runtime"]:
         settings["default-runtime"] = "nvidia"
     if _mode(args, facts, answers) == "cdi" and _opts_in(args, facts, answers):
@@ -317,7 +392,10 @@ def _opts_in(args: Json, facts: Facts, answers: Answers) -> bool:
     return version is None or version < feature_since("cdi_default")
 
 
-def _validates(facts: Facts) -> bool:
+def _validates(args: Json, facts: Facts) -> bool:
+    """Whether the engine can judge a new daemon.json: where the programs of a preinstalled one lie is not known."""
+    if args["engine"].get("source") == "preinstalled":
+        return False
     version = engine_version(facts) if engine_present(facts) else None
     return version is not None and version >= feature_since("validate")
 
@@ -329,15 +407,16 @@ def _engine_steps(settings: Json, facts: Facts, context: Context) -> list[Step]:
     notice is left out: whether the engine is older than the hook cannot be told from facts, and an upgraded hook
     needs none.
     """
-    present, permitted = engine_present(facts), restart_permitted(facts, context)
+    present = engine_present(facts)
+    permitted = restart_permitted(facts, context) or without_systemd(facts)
     reload = present and reload_is_enough(settings, facts)
     made = []
     if permitted:
         reflects = [HOOK] if reload else [HOOK, DAEMON_JSON]
         restart = _cdi_is_off(settings, facts)
-        made.append(service_step(context, reflects=reflects, restart=restart, disruptive=present))
+        made.append(service_step(facts, context, reflects=reflects, restart=restart, disruptive=present))
     if reload:
-        made.append(service_step(context, part="reload", reflects=[DAEMON_JSON], reload=True))
+        made.append(service_step(facts, context, part="reload", reflects=[DAEMON_JSON], reload=True))
     return made
 
 
@@ -349,7 +428,7 @@ def _cdi_is_off(settings: Json, facts: Facts) -> bool:
 
 def _held_back(args: Json, facts: Facts, answers: Answers, context: Context) -> str | None:
     """Why the engine may not be restarted though it must be; None where it may or need not."""
-    if not engine_present(facts):
+    if not engine_present(facts) or without_systemd(facts):
         return None
     causes = []
     settings = _settings(args, facts, answers)

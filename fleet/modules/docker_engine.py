@@ -1,8 +1,9 @@
-"""Docker Engine, from the distribution or from Docker: repository, packages, daemon.json and the service.
+"""Docker Engine, from the distribution, from Docker, or already there: packages, daemon.json and the service.
 
 Restarting the engine stops containers, so it is disruptive. Where containers of others run and the wanted
 state needs a restart, the steps that would cause it are left out, nothing of them half done, and the host is
 ``pending`` with the command that finishes it. Settings that the engine takes over on reload need no leave.
+Where there is no systemd nothing is restarted: what is due is left to whoever starts the engine there.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ from fleet.modules.base import (
 )
 from fleet.modules.engine_settings import (
     DAEMON_JSON,
+    ENGINE_PACKAGES,
     changed_keys,
     directory_step,
     engine_present,
     fixed_keys,
     matching,
+    no_systemd,
     reload_is_enough,
     restart_permitted,
     restart_refused,
     service_step,
     settings_step,
+    without_systemd,
 )
 from fleet.modules.package import installed_version, package_step, pin_refused
 
@@ -49,7 +53,9 @@ DECIDES = True
 READS_FACTS = True
 ARGUMENTS = {
     "source": Argument(
-        default="distribution", choices=("distribution", "docker"), description="whose packages"
+        default="distribution",
+        choices=("distribution", "docker", "preinstalled"),
+        description="whose packages; preinstalled: none, the engine that answers is checked",
     ),
     "version": Argument(
         "plain", description='as upstream writes it, "27.5.1", or a pattern over package versions'
@@ -77,7 +83,7 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
 
 def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     """Which versions there are, where one is pinned and not already installed."""
-    if args["version"] is None or not _outdated(args, facts):
+    if not _outdated(args, facts):
         return []
     query: Json = {
         "id": "versions",
@@ -92,7 +98,11 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
     """A pin that cannot be had (``failed``), or a restart that needs leave (``pending``)."""
     said: list[ControllerResult] = []
-    if args["version"] is not None:
+    if args["source"] == "preinstalled":
+        refused = _not_as_said(args, facts, context)
+        if refused is not None:
+            return [refused]
+    elif args["version"] is not None:
         for name in _outdated(args, facts):
             offered = (answers.get("versions") or {}).get(name, [])
             if matching(args["version"], offered) is None:
@@ -101,6 +111,8 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     if why and not said:
         text = f"needs leave to restart Docker: {why}"
         said.append(context.result("pending", text, remedy=context.disrupt_command))
+    if without_systemd(facts):
+        said.append(no_systemd(context))
     return said
 
 
@@ -110,9 +122,13 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     On a host without an engine daemon.json comes before the packages: they start the engine, and its first
     network must already be the one that is wanted (:mod:`fleet.audit.rules.network`).
     """
+    held_back = _held_back(args, facts, context) is not None
+    if args["source"] == "preinstalled":
+        # Where its programs lie is not known, so none is asked to judge the new daemon.json.
+        settings = _settings_steps(args, facts, context, held_back=held_back, validates=False)
+        return [*settings, _service_step(args, facts, context)]
     packages = _packages(args, facts)
     present = engine_present(facts)
-    held_back = _held_back(args, facts, context) is not None
     made: list[Step] = []
     if args["source"] == "docker":
         repository = _repository(args, facts, context)
@@ -124,15 +140,39 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         if held_back and _outdated(args, facts)
         else [_engine_step(args, packages, facts, answers, context)]
     )
-    settings: list[Step] = []
-    if args["settings"]:
-        settings.append(directory_step(context))
-        if not (held_back and changed_keys(args["settings"], facts)):
-            validates = packages.validates and present
-            settings.append(settings_step(args["settings"], context, validates=validates, mode="0644"))
+    validates = packages.validates and present
+    settings = _settings_steps(args, facts, context, held_back=held_back, validates=validates)
     made += [*engine, *settings] if present else [*settings, *engine]
     made.append(_service_step(args, facts, context))
     return made
+
+
+def _settings_steps(
+    args: Json, facts: Facts, context: Context, *, held_back: bool, validates: bool
+) -> list[Step]:
+    if not args["settings"]:
+        return []
+    if held_back and changed_keys(args["settings"], facts):
+        return [directory_step(context)]
+    return [
+        directory_step(context),
+        settings_step(args["settings"], context, validates=validates, mode="0644"),
+    ]
+
+
+def _not_as_said(args: Json, facts: Facts, context: Context) -> ControllerResult | None:
+    """What is wrong with an engine that is said to be there already."""
+    if fact(facts, "engine.responding") is not True:
+        text = "no_engine: source: preinstalled, and no Docker Engine answers on /var/run/docker.sock"
+        remedy = "start it, then run again; or set source: distribution, which installs one"
+        return context.result("failed", text, remedy=remedy, stops=True)
+    here, wanted = fact(facts, "engine.version"), args["version"]
+    packages = [installed_version(facts, name) for name in ENGINE_PACKAGES]
+    if wanted is None or matching(wanted, [here, *packages]) is not None:
+        return None
+    text = f"version_mismatch: Docker {here or 'of an unknown version'} is here, {wanted} is wanted"
+    remedy = f"have whoever installs the engine here install {wanted}, or take the pin away"
+    return context.result("failed", text, remedy=remedy, stops=True)
 
 
 def _packages(args: Json, facts: Facts) -> EnginePackages:
@@ -196,15 +236,15 @@ def _service_step(args: Json, facts: Facts, context: Context) -> Step:
     """The service. It reflects daemon.json, unless that could mean a restart and others use the host."""
     settings = args["settings"]
     reload = reload_is_enough(settings, facts)
-    permitted = restart_permitted(facts, context)
+    permitted = restart_permitted(facts, context) or without_systemd(facts)
     restarts = bool(settings) and engine_present(facts) and permitted and not reload
     reflects = [DAEMON_JSON] if settings and (permitted or reload) else []
-    return service_step(context, reflects=reflects, reload=reload, disruptive=restarts)
+    return service_step(facts, context, reflects=reflects, reload=reload, disruptive=restarts)
 
 
 def _outdated(args: Json, facts: Facts) -> list[str]:
     """Installed or missing packages whose version is not the pinned one."""
-    if args["version"] is None:
+    if args["version"] is None or args["source"] == "preinstalled":
         return []
     versioned = _packages(args, facts).versioned
     return [name for name in versioned if matching(args["version"], [installed_version(facts, name)]) is None]
@@ -218,7 +258,7 @@ def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     outdated = _outdated(args, facts)
     if outdated:
         causes.append(f"{outdated[0]} is to become version {args['version']}")
-    fixed = fixed_keys(args["settings"], facts)
+    fixed = [] if without_systemd(facts) else fixed_keys(args["settings"], facts)
     if fixed:
         causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
     return restart_refused(causes, facts, context)

@@ -27,6 +27,7 @@ from fleet.modules.base import (
 from fleet.modules.driver_gpus import Card, fabric
 from fleet.modules.driver_leave import FORBIDDEN, may_reboot, may_unload, replaced
 from fleet.modules.driver_packages import Choice, leftovers, may_also_change, to_remove
+from fleet.modules.engine_settings import without_systemd
 from fleet.modules.package import package_step
 
 if TYPE_CHECKING:
@@ -286,20 +287,27 @@ def _modules_step(args: Json, choice: Choice, facts: Facts, context: Context) ->
 
 def _services(facts: Facts) -> list[str]:
     """Services that hold the GPUs by their nature: stopped to unload, started again afterwards."""
+    if without_systemd(facts):
+        return []
     holders = fact(facts, "driver.holders") or ()
     units = {str(one["unit"]) for one in holders if one.get("kind") == "service" and one.get("unit")}
     own = (PERSISTENCE, FABRIC_MANAGER)
     return [*own, *sorted({unit.removesuffix(".service") for unit in units} - set(own))]
 
 
-def _service_steps(args: Json, found: Sequence[Card], facts: Facts, context: Context) -> list[Step]:
-    """After the modules: a fabric manager never meets another version than its own."""
+def services(args: Json, found: Sequence[Card], facts: Facts) -> dict[str, str]:
+    """The driver's services that are to run: part of the step's id -> unit."""
     names = {"persistence": PERSISTENCE} if args["persistence"] else {}
     needed = [name for one in fabric(found, facts) for name in one.needs]
     if args["fabric_manager"] == "auto" and "fabric_manager" in needed:
         names["fabric_manager"] = FABRIC_MANAGER
+    return names
+
+
+def _service_steps(args: Json, found: Sequence[Card], facts: Facts, context: Context) -> list[Step]:
+    """After the modules: a fabric manager never meets another version than its own."""
     made: list[Step] = []
-    for part, name in names.items():
+    for part, name in ({} if without_systemd(facts) else services(args, found, facts)).items():
         if not may_reboot(args, facts, context):
             wanted: Json = {"name": name, "state": "started", "enabled": True, "disruptive": False}
             made.append(context.step(part, "service", wanted, deadline_s=SERVICE_DEADLINE_S))

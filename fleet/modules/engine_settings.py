@@ -16,12 +16,13 @@ from fleet.audit.facts import fact
 from fleet.audit.leave import reasons_against
 from fleet.catalogue.docker import reloadable_keys
 from fleet.catalogue.versions import Version, release
-from fleet.modules.base import SERVICE_DEADLINE_S, Context, Facts, Json
+from fleet.modules.base import SERVICE_DEADLINE_S, Context, ControllerResult, Facts, Json
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
 DAEMON_JSON = "/etc/docker/daemon.json"
+PROCESS_DEADLINE_S = 60.0
 ENGINE_PACKAGES = ("docker-ce", "docker.io", "moby-engine")
 
 
@@ -104,7 +105,18 @@ def settings_step(settings: Json, context: Context, *, validates: bool, mode: st
     return context.step("settings", "json_file", wanted)
 
 
+def without_systemd(facts: Facts) -> bool:
+    """Whether nothing on this host can start, restart or enable a service; unknown counts as no."""
+    return fact(facts, "systemd.present") is False
+
+
+def no_systemd(context: Context) -> ControllerResult:
+    """What a task says that has a service on any other host."""
+    return context.result("message", "no systemd here: whoever starts the engine keeps it running")
+
+
 def service_step(
+    facts: Facts,
     context: Context,
     *,
     part: str = "service",
@@ -115,7 +127,11 @@ def service_step(
 ) -> Step:
     """The engine runs, and is no older than what it ``reflects``. ``restart``: restart it in any case.
 
-    Where it does not come up again, it gets back the daemon.json that it ran with."""
+    Where it does not come up again, it gets back the daemon.json that it ran with. Without systemd it is only
+    looked at: a restart that is due is left to somebody, and the step ends pending."""
+    if without_systemd(facts):
+        seen: Json = {"reflects": list(reflects), "reload": reload, "restart": restart}
+        return context.step(part, "engine_process", seen, deadline_s=PROCESS_DEADLINE_S)
     wanted: Json = {"name": "docker", "state": "started", "enabled": True}
     if reflects:
         wanted.update(reflects=list(reflects), reload=reload)

@@ -35,6 +35,7 @@ from fleet.modules.driver_packages import (
     newest_installed,
 )
 from fleet.modules.driver_steps import build_packages, kernels, repository
+from fleet.modules.engine_settings import without_systemd
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
@@ -150,8 +151,26 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     ]
     waits = held_back(choice, facts, context)
     if waits is not None:
-        found.append(context.result("pending", waits, remedy=context.disrupt_command))
-    return found
+        return [*found, context.result("pending", waits, remedy=context.disrupt_command)]
+    return found + _by_whoever_starts_this_host(args, facts, context)
+
+
+def _by_whoever_starts_this_host(args: Json, facts: Facts, context: Context) -> list[ControllerResult]:
+    """The services of a host without systemd: nothing of fleet's starts them. GPUs behind NVSwitches do not work
+    without a fabric manager; without the persistence daemon they only take longer to wake."""
+    said = []
+    if without_systemd(facts):
+        wanted = driver_steps.services(args, cards(facts), facts)
+        if "persistence" in wanted and not fact(facts, "driver.persistence_daemon.active"):
+            text = f"no systemd here: whoever starts this host runs {driver_steps.PERSISTENCE}"
+            said.append(context.result("message", text))
+        if "fabric_manager" in wanted and not fact(facts, "driver.fabric_manager.active"):
+            text = (
+                f"no systemd here, and {driver_steps.FABRIC_MANAGER} does not run: CUDA fails with error 802"
+            )
+            remedy = "start nv-fabricmanager as this host starts its services, then run again"
+            said.append(context.result("pending", text, remedy=remedy))
+    return said
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:

@@ -15,7 +15,9 @@ ARGUMENTS = {
         "plain", description="the image that will be pulled; one that is there needs no room"
     ),
     "source": Argument(
-        default="distribution", choices=("distribution", "docker"), description="the engine's origin"
+        default="distribution",
+        choices=("distribution", "docker", "preinstalled"),
+        description="the engine's origin",
     ),
     "settings": Argument("mapping", default={}, description="daemon.json keys that will be set"),
     "driver": Argument(
@@ -24,7 +26,7 @@ ARGUMENTS = {
         description="source, version, branch and modules as nvidia_driver will get them",
     ),
     "container_toolkit": Argument(
-        "mapping", default={}, description="version and mode as container_toolkit will get them"
+        "mapping", default={}, description="source, version and mode as container_toolkit will get them"
     ),
     "skip": Argument("list", default=[], description="ids of rules to leave out, such as preflight.disk"),
 }

@@ -17,6 +17,7 @@ _SAYS_ITSELF = {
     "agent_bundle": "its bundle",
     "cdi_specification": "CDI specification",
     "container_check": "GPUs in a container",
+    "engine_process": "the engine",
     "initramfs": "initramfs",
     "nvidia_modules": "kernel modules",
 }

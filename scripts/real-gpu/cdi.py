@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """A CDI specification of this machine's GPUs, for a machine that has no nvidia-ctk.
 
-Prints what ``nvidia-ctk cdi generate`` would on a machine whose driver is already there, in the same form,
+Makes what ``nvidia-ctk cdi generate`` would on a machine whose driver is already there, in the same form,
 without its hooks: device nodes, and each of the driver's libraries and programs mounted read-only where it
 lies. A container finds them as it finds them on the machine: in the loader's default folders, or through
 LD_LIBRARY_PATH, which NVIDIA's own images set to /usr/local/nvidia/lib64. Standard library only.
+
+    cdi.py [--output=FILE]      the ``cdi_command`` of fleet's container_toolkit; without FILE it prints
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -103,5 +106,17 @@ def specification() -> Iterator[str]:
         yield from (f"    - {option}" for option in ("ro", "nosuid", "nodev", "bind"))
 
 
+def main() -> None:
+    """The document into the file that is named, else to standard output; nothing of it where it cannot be whole."""
+    parser = argparse.ArgumentParser(description="A CDI specification of this machine's GPUs.")
+    parser.add_argument("--output", type=Path, help="a file; else standard output")
+    output = parser.parse_args().output
+    text = "\n".join(specification()) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text)
+
+
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(specification()) + "\n")
+    main()

@@ -3,7 +3,8 @@
 
 For a machine with an NVIDIA driver that has neither Docker nor sshd nor systemd nor a network: a rented
 container, a test machine. Brings up what a host of fleet's has, from what ``parts`` collected elsewhere, runs
-``fleet provision`` on it twice over that sshd, and keeps what was seen. docs/real-gpu.md explains it.
+``fleet provision`` on it twice over that sshd, then with --check, and keeps what was seen.
+docs/real-gpu.md explains it.
 
     run.py --parts parts.tar.xz --out FOLDER      as root; exit code 0 when everything held
 
@@ -31,7 +32,6 @@ HOST = "gpu01"
 REPOSITORY, TAG = "pytorch-cuda", "local"
 DAEMON_JSON = Path("/etc/docker/daemon.json")
 CDI_FILE = Path("/etc/cdi/nvidia.yaml")
-USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WAIT_S = 60.0
 PRODUCT = """\
 import torch
@@ -270,35 +270,6 @@ def make_image(bench: Bench) -> None:
     say(f"  {made['files']} files, {int(str(made['bytes'])) / 1e9:.2f} GB, {made['digest']}")
 
 
-def describe_gpus(bench: Bench) -> None:
-    """The CDI specification, where there is none: this machine has no nvidia-ctk to make it."""
-    if CDI_FILE.exists():
-        return
-    CDI_FILE.parent.mkdir(parents=True, exist_ok=True)
-    CDI_FILE.write_text(bench.run([sys.executable, HERE / "cdi.py"]).stdout)
-    shutil.copy(CDI_FILE, bench.work / "cdi.yaml")
-
-
-def show_the_driver(bench: Bench) -> None:
-    """The driver's libraries in the loader's cache and nvidia-smi in a usual folder, as an installation has them.
-
-    Where a mount put them beside those, only this machine's own PATH and LD_LIBRARY_PATH find them, and a login
-    has neither. What is changed is in summary.json.
-    """
-    from cdi import ROOT_LIBRARY, library_folder
-
-    program = shutil.which("nvidia-smi")
-    if program is not None and shutil.which("nvidia-smi", path=USUAL_PATH) is None:
-        Path("/usr/local/bin/nvidia-smi").symlink_to(program)
-        bench.seen["linked_into_usr_local_bin"] = program
-    if ROOT_LIBRARY in bench.run(["/sbin/ldconfig", "-p"], check=False).stdout:
-        return
-    folder = library_folder()
-    Path("/etc/ld.so.conf.d/nvidia.conf").write_text(f"{folder}\n")
-    bench.run(["/sbin/ldconfig"], check=False)
-    bench.seen["added_to_ld_so_conf"] = str(folder)
-
-
 def write_inventory(bench: Bench) -> Path:
     """One host: this machine, by its sshd. JSON is YAML."""
     variables: dict[str, object] = {
@@ -307,9 +278,12 @@ def write_inventory(bench: Bench) -> Path:
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(bench.work / "client_key"),
         "ansible_ssh_common_args": f"-o IdentitiesOnly=yes -o UserKnownHostsFile={bench.work}/known_hosts",
-        "docker_engine_settings": {"features": {"cdi": True}},
         "nvidia_driver_source": "preinstalled",
+        "docker_engine_source": "preinstalled",
+        "container_toolkit_source": "preinstalled",
     }
+    if shutil.which("nvidia-ctk") is None:
+        variables["container_toolkit_cdi_command"] = [sys.executable, str(HERE / "cdi.py")]
     if "image" in bench.seen:
         variables["image"] = f"127.0.0.1:{bench.options.registry_port}/{REPOSITORY}:{TAG}"
         variables["image_digest"] = bench.seen["image"]["digest"]  # type: ignore[index]
@@ -319,11 +293,11 @@ def write_inventory(bench: Bench) -> Path:
     return path
 
 
-def provision(bench: Bench, inventory: Path, number: int) -> int:
+def provision(bench: Bench, inventory: Path, number: str, *more: str) -> int:
     """One run of fleet; its words in runN.txt, its host's report in reportN.json. Returns its exit code."""
     playbook = bench.options.playbook
     words = ["provision", str(inventory)] if playbook is None else ["run", str(inventory), str(playbook)]
-    command = [sys.executable, "-m", "fleet.cli", *words, "-v", *bench.options.fleet_option]
+    command = [sys.executable, "-m", "fleet.cli", *words, "-v", *bench.options.fleet_option, *more]
     folder = bench.work / "fleet"
     folder.mkdir(exist_ok=True)
     path = [str(bench.options.fleet), str(bench.work / "parts" / "site")]
@@ -405,7 +379,7 @@ def keep(bench: Bench, outcome: Mapping[str, object]) -> None:
     """summary.json, and everything to look into afterwards in kept.tar.gz (no keys)."""
     bench.summarize(outcome)
     with tarfile.open(bench.out / "kept.tar.gz", "w:gz") as archive:
-        for path in (bench.logs, bench.work / "inventory.yaml", bench.work / "sshd_config", bench.work / "cdi.yaml",
+        for path in (bench.logs, bench.work / "inventory.yaml", bench.work / "sshd_config", CDI_FILE,
                      bench.work / "fleet/reports", DAEMON_JSON, Path("/var/lib/fleet")):  # fmt: skip
             if path.exists():
                 archive.add(
@@ -418,29 +392,31 @@ def perform(bench: Bench) -> dict[str, object]:
     about_the_machine(bench)
     for title, action in (
         ("unpack", unpack),
-        ("driver", show_the_driver),
         ("sshd", start_sshd),
         ("engine", start_engine),
         ("registry", start_registry),
         ("image", make_image),
-        ("cdi", describe_gpus),
     ):
         if title not in bench.options.without:
             with bench.phase(title):
                 action(bench)
     inventory = write_inventory(bench)
     codes = []
-    for number in (1, 2):
+    for number in ("1", "2"):
         with bench.phase(f"fleet, run {number}"):
             codes.append(provision(bench, inventory, number))
+    with bench.phase("fleet, check"):
+        codes.append(provision(bench, inventory, "3", "--check"))
     changed_nothing = "changed=0" in (bench.out / "run2.txt").read_text()
+    would_change_nothing = "0 steps would change" in (bench.out / "run3.txt").read_text()
     with bench.phase("witness"):
         seen = witness(bench)
-    held = codes == [0, 0] and changed_nothing and seen
+    held = codes == [0, 0, 0] and changed_nothing and would_change_nothing and seen
     return {
         "held": held,
         "exit_codes": codes,
         "second_run_changed_nothing": changed_nothing,
+        "check_would_change_nothing": would_change_nothing,
         "witness_held": seen,
     }
 
@@ -473,7 +449,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-e", dest="extra", type=pair, action="append", default=[], metavar="KEY=VALUE",
                         help="a variable of the host in the inventory; the value may be JSON")  # fmt: skip
     parser.add_argument("--without", action="append", default=[], metavar="PHASE",
-                        choices=["image", "cdi"], help="leave out: image, cdi")  # fmt: skip
+                        choices=["image"], help="leave out: image")  # fmt: skip
     parser.add_argument(
         "--fleet-option", action="append", default=[], help="handed on to fleet, as --fleet-option=-vv"
     )
@@ -484,7 +460,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """0: both runs ended well, the second changed nothing, the witnesses agree. 1: not so."""
+    """0: all runs ended well, the second and the check changed nothing, the witnesses agree. 1: not so."""
     bench = Bench(options())
     if os.geteuid() != 0:
         raise SystemExit("this sets up services: run it as root")

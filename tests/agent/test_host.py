@@ -133,3 +133,10 @@ def test_what_is_absent(host: FakeHost) -> None:
         ("units", "none.service"),
         ("users", "ann"),
     ]
+
+
+def test_programs_of_a_driver_mounted_into_a_container_are_found_last(host: FakeHost) -> None:
+    host.write("/usr/local/nvidia/bin/nvidia-smi", "", 0o755)
+    assert host.which("nvidia-smi") == "/usr/local/nvidia/bin/nvidia-smi"
+    host.write("/usr/bin/nvidia-smi", "", 0o755)
+    assert host.which("nvidia-smi") == "/usr/bin/nvidia-smi"

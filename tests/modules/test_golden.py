@@ -1,7 +1,8 @@
 """Every module against golden files: {args, facts, answers, context} → {queries, steps, results}.
 
 A file is tests/modules/<name>/<situation>.json. ``facts`` are values by dotted path laid over the healthy
-document of tests/audit/healthy.json; with ``"host": "gpu"`` over that of healthy_gpu.json.
+document of tests/audit/healthy.json; with ``"host": "gpu"`` over that of healthy_gpu.json, with ``"host": "rented"``
+over that of rented.json.
 FLEET_UPDATE_GOLDEN=1 writes what came out into ``expect``; review it as data before it is committed.
 """
 
@@ -18,7 +19,7 @@ from fleet.core.secret import Secret
 from fleet.modules import known_names, load, short_name
 from fleet.modules.arguments import canonical_names, converted
 from fleet.modules.base import Context
-from tests.facts import healthy_facts, healthy_gpu_facts
+from tests.facts import healthy_facts, healthy_gpu_facts, rented_facts
 
 HERE = Path(__file__).parent
 CASES = sorted(HERE.glob("*/*.json"))
@@ -44,8 +45,8 @@ def shown(value: Any) -> Any:
 
 def outcome(name: str, case: dict[str, Any]) -> dict[str, Any]:
     module = load(name)
-    healthy = healthy_gpu_facts if case.get("host") == "gpu" else healthy_facts
-    facts = healthy(case.get("facts"))
+    hosts = {"gpu": healthy_gpu_facts, "rented": rented_facts}
+    facts = hosts.get(case.get("host", ""), healthy_facts)(case.get("facts"))
     files = case.get("files", {})
     context = Context(
         prefix=f"7.{name}",

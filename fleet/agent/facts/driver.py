@@ -15,7 +15,7 @@ from fleet.agent.package_manager.dpkg_version import split
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Dict, Optional
+    from typing import Dict, Iterator, Optional
 
     from fleet.agent.host import Host
     from fleet.agent.protocol import Json
@@ -33,6 +33,7 @@ LIBRARY_FOLDERS = (
     "/usr/lib",
     "/usr/local/lib",
 )
+MOUNTED = "/usr/local/nvidia/lib64"  # into containers of GPU clouds; programs get it by LD_LIBRARY_PATH
 RIVALS = ("nouveau", "nova_core", "nova")
 # Without one of these no .run file was ever here; :mod:`.runfile` need not be loaded.
 RUNFILE_TRACES = (
@@ -105,16 +106,26 @@ def loaded(host: Host, modules: Dict[str, Json]) -> Optional[Json]:
 
 
 def library_path(host: Host) -> Optional[str]:
-    """The file behind libnvidia-ml.so.1, where the dynamic linker would look for it."""
-    for folder in LIBRARY_FOLDERS:
-        if links.exists(host, "%s/%s.1" % (folder, LIBRARY)):
-            return links.resolve(host, "%s/%s.1" % (folder, LIBRARY))
+    """The file behind libnvidia-ml.so.1, links followed; None where there is none."""
+    name = library_name(host)
+    return links.resolve(host, name) if name is not None else None
+
+
+def library_name(host: Host) -> Optional[str]:
+    """The path of libnvidia-ml.so.1 where the dynamic linker would look for it, else where a container gets it
+    mounted (:data:`MOUNTED`)."""
+    for folder in (*LIBRARY_FOLDERS, *_linked_folders(host), MOUNTED):
+        name = "%s/%s.1" % (folder, LIBRARY)
+        if links.exists(host, name):
+            return name
+    return None
+
+
+def _linked_folders(host: Host) -> Iterator[str]:
     for name in links.names_in(host, "/etc/ld.so.conf.d"):
         for folder in (_line(host, "/etc/ld.so.conf.d/" + name, whole=True) or "").split("\n"):
-            path = "%s/%s.1" % (folder.strip().rstrip("/"), LIBRARY)
-            if folder.startswith("/") and links.exists(host, path):
-                return links.resolve(host, path)
-    return None
+            if folder.startswith("/"):
+                yield folder.strip().rstrip("/")
 
 
 def version_in_name(path: Optional[str]) -> Optional[str]:

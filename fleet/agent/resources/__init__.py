@@ -21,6 +21,7 @@ KINDS = (
     "container",
     "container_check",
     "directory",
+    "engine_process",
     "file",
     "group",
     "image",

@@ -109,6 +109,13 @@ def _generate(host: Host, args: Json, report: Reporter) -> str:
     """What the command writes. Its name must end as the real one does, which tells the command the format,
     and engines read every such file beside it: so it lies in a folder, which they do not look into."""
     target = args["path"]
+    if host.which(str(args["command"][0])) is None:
+        raise StepFailed(
+            "no_generator: nothing on this host makes a CDI specification: there is no %s"
+            % args["command"][0],
+            "install nvidia-container-toolkit, or name a command that makes one, writing it to --output=FILE:"
+            " cdi_command of container_toolkit",
+        )
     folder = os.path.join(os.path.dirname(target), ".fleet-new")
     temporary = os.path.join(folder, os.path.basename(target))
     files.make_folders(host.path(folder))

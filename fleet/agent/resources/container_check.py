@@ -30,7 +30,7 @@ from fleet.agent.resources.image import engine_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Tuple
 
     from fleet.agent.host import Host
     from fleet.agent.resources.base import Reporter
@@ -285,6 +285,14 @@ def _keep(host: Host, found: Json) -> None:
 # -- the host ------------------------------------------------------------------------------------------
 
 
+def _linker(host: Host) -> Optional[Dict[str, str]]:
+    """nvidia-smi looks for the driver's library where the dynamic linker does; a mounted one lies elsewhere."""
+    from fleet.agent.facts import driver
+
+    mounted = str(driver.library_name(host)).startswith(driver.MOUNTED + "/")
+    return {"LD_LIBRARY_PATH": driver.MOUNTED} if mounted else None
+
+
 def host_gpus(host: Host, addresses: List[str]) -> List[Json]:
     """The GPUs that nvidia-smi shows on the host, by index; all of ``addresses`` must be among them."""
     if host.which("nvidia-smi") is None:
@@ -292,7 +300,7 @@ def host_gpus(host: Host, addresses: List[str]) -> List[Json]:
             "tool_missing: there is no nvidia-smi on this host",
             "install the driver: the nvidia_driver module",
         )
-    result = host.run(QUERY, deadline_s=HOST_DEADLINE_S)
+    result = host.run(QUERY, deadline_s=HOST_DEADLINE_S, env=_linker(host))
     failure = explained(result.stdout + "\n" + result.stderr)
     if failure is not None or not result.ok:
         said = "nvidia-smi on the host: %s: %s" % (result.ending(), _tail(result.stdout or result.stderr))

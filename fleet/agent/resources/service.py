@@ -197,7 +197,7 @@ def stale_path(host: Host, name: str, unit: Dict[str, str], reflects: Any) -> Op
 
 def act(host: Host, report: Reporter, verb: str, name: str, reflects: Any) -> None:
     """Start, restart or reload a unit, wait until it is up, and keep what it now reflects."""
-    signatures = {path: files.changed_at(host, path) for path in reflects}
+    signatures = signatures_of(host, reflects)
     if host.units([name])[name].get("ActiveState") == "failed":
         systemctl(host, report, "reset-failed", name)  # else earlier failures count against this start
     report.progress("%s %s" % (verb, name))
@@ -212,7 +212,7 @@ def act(host: Host, report: Reporter, verb: str, name: str, reflects: Any) -> No
             "%s ran and ended at once, as its type says: it cannot be kept started" % name,
             "leave out the state, or start the timer or path unit that triggers it",
         )
-    _keep_reflected(host, name, signatures)
+    keep_reflected(host, name, signatures)
 
 
 def wait_until_settled(host: Host, name: str) -> Dict[str, str]:
@@ -309,7 +309,13 @@ def _reflected(host: Host, name: str) -> Json:
     return known if isinstance(known, dict) else {}
 
 
-def _keep_reflected(host: Host, name: str, signatures: Json) -> None:
+def signatures_of(host: Host, reflects: Any) -> Json:
+    """When each of these files last changed, for :func:`keep_reflected`: taken before it is acted upon."""
+    return {path: files.changed_at(host, path) for path in reflects}
+
+
+def keep_reflected(host: Host, name: str, signatures: Json) -> None:
+    """A unit now reflects these, which its start alone would not tell."""
     if signatures:
         from fleet.agent.protocol import canonical
 

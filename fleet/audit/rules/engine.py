@@ -22,12 +22,14 @@ _SOURCE = "https://docs.docker.com/engine/install/debian/: the packages conflict
     ),
 )
 def foreign(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
-    """No engine of another origin is installed. Reads ``source``: ``distribution`` or ``docker``.
+    """No engine of another origin is installed. Reads ``source``: ``distribution``, ``docker``, ``preinstalled``.
 
     Only the engine's main package counts: containerd or runc alone may belong to something else, and the
     package step's simulation refuses a transaction that would remove them.
     """
     source = str(wanted.get("source") or "distribution")
+    if source == "preinstalled":
+        return
     installed = fact(facts, "packages.installed") or {}
     main = {"docker-ce", "docker.io", "moby-engine"}
     found = [name for name in foreign_packages(source) if name in main and name in installed]

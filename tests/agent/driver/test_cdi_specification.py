@@ -69,6 +69,24 @@ def test_one_of_another_driver_or_of_other_gpus_is_made_anew(served: GpuHost, be
     assert [entry["path"] for entry in converge(served, RESOURCE, ARGS)] == [path]
 
 
+def test_without_a_generator_one_that_fits_is_enough(served: GpuHost) -> None:
+    (served.folder / "usr/bin/nvidia-ctk").unlink()
+    with pytest.raises(StepFailed) as caught:
+        converge(served, RESOURCE, ARGS)
+    assert caught.value.what.startswith("no_generator: ")
+    assert "cdi_command of container_toolkit" in str(caught.value.remedy)
+    served.write(PATH, text())
+    assert differences(served, RESOURCE, ARGS) == []
+
+
+def test_a_generator_of_the_sites_own_writes_it(served: GpuHost) -> None:
+    (served.folder / "usr/bin/nvidia-ctk").unlink()
+    served.write("/opt/site/cdi", "", 0o755)
+    converge(served, RESOURCE, {**ARGS, "command": ["/opt/site/cdi", "--all"]})
+    assert served.argvs() == ["/opt/site/cdi --all --output=/etc/cdi/.fleet-new/nvidia.yaml"]
+    assert served.text(PATH) == text()
+
+
 @pytest.mark.parametrize("names", ["index", "uuid"])
 def test_one_that_fits_is_left_alone(served: GpuHost, names: str) -> None:
     served.write(PATH, text(names=names))

@@ -74,6 +74,7 @@ class Box:
 
     def run(self, argv: list[str], **options: Any) -> Result:
         assert argv[0] == "nvidia-smi"
+        self.environment = options.get("env")
         return self.smi
 
     def printed(self, body: dict[str, Any]) -> str:
@@ -333,6 +334,16 @@ def test_a_gpu_of_the_bus_that_nvidia_smi_lacks_is_named(box: Box, report: Any) 
 def test_no_nvidia_smi_on_the_host(box: Box, report: Any) -> None:
     (box.root / "usr/bin/nvidia-smi").unlink()
     assert box.fails(report).what.startswith("tool_missing: ")
+
+
+def test_nvidia_smi_beside_the_usual_folders_gets_its_library(box: Box, report: Any) -> None:
+    box.apply(report)
+    assert box.environment is None
+    (box.root / "usr/bin/nvidia-smi").unlink()
+    box.write("usr/local/nvidia/bin/nvidia-smi", "").chmod(0o755)
+    box.write("usr/local/nvidia/lib64/libnvidia-ml.so.1", "")
+    box.apply(report)
+    assert box.environment == {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
 
 
 def test_a_container_that_does_not_end_is_ended(box: Box, report: Any) -> None:

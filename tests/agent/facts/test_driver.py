@@ -274,3 +274,19 @@ def test_old_files_are_not_taken_for_new_ones(machine: Any) -> None:
         "exists": True,
         "older_than": ["/etc/modprobe.d/b.conf"],
     }
+
+
+MOUNTED = "/usr/local/nvidia/lib64"
+
+
+def test_a_library_mounted_into_a_container_is_found(machine: Any) -> None:
+    machine.write(f"{MOUNTED}/libnvidia-ml.so.580.159.04", "")
+    machine.link(f"{MOUNTED}/libnvidia-ml.so.1", "libnvidia-ml.so.580.159.04")
+    assert collect(machine)["library_version"] == "580.159.04"
+
+
+def test_a_mounted_library_gives_way_to_one_where_the_linker_looks(machine: Any) -> None:
+    machine.link(f"{MOUNTED}/libnvidia-ml.so.1", "libnvidia-ml.so.470.1")
+    machine.write(f"{MOUNTED}/libnvidia-ml.so.470.1", "")
+    library(machine, "580.159.03")
+    assert collect(machine)["library_version"] == "580.159.03"
