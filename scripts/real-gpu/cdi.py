@@ -66,16 +66,24 @@ def libraries(folder: Path, version: str) -> list[Path]:
 
 
 def programs(folder: Path) -> list[Path]:
-    """The driver's programs, on PATH or beside the libraries."""
-    places = [*os.environ.get("PATH", "").split(":"), "/usr/bin", str(folder.parent / "bin")]
+    """The driver's programs, beside the libraries or on PATH; a script there that starts one is not one."""
+    places = [str(folder.parent / "bin"), *os.environ.get("PATH", "").split(":"), "/usr/bin"]
     found = []
     for name in PROGRAMS:
-        path = next(
-            (Path(place) / name for place in places if place and (Path(place) / name).is_file()), None
-        )
+        candidates = [Path(place) / name for place in places if place]
+        path = next((each for each in candidates if is_program(each)), None)
         if path is not None:
             found.append(path)
     return found
+
+
+def is_program(path: Path) -> bool:
+    """Whether there is an ELF file."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) == b"\x7fELF"
+    except OSError:
+        return False
 
 
 def gpus() -> list[str]:
@@ -101,8 +109,10 @@ def specification() -> Iterator[str]:
     yield "  deviceNodes:"
     yield from (f"  - path: {DEVICES / name}" for name in COMMON_DEVICES if (DEVICES / name).exists())
     yield "  mounts:"
-    for path in [*libraries(folder, version), *programs(folder)]:
-        yield from (f"  - hostPath: {path.resolve()}", f"    containerPath: {path}", "    options:")
+    mounts = [(path, path) for path in libraries(folder, version)]
+    mounts += [(path, Path("/usr/bin") / path.name) for path in programs(folder)]
+    for path, inside in mounts:
+        yield from (f"  - hostPath: {path.resolve()}", f"    containerPath: {inside}", "    options:")
         yield from (f"    - {option}" for option in ("ro", "nosuid", "nodev", "bind"))
 
 
