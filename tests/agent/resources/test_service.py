@@ -229,6 +229,28 @@ def test_a_broken_start_shows_the_services_own_last_words(host: FakeHost) -> Non
     assert "journalctl -u docker.service -n 5 --no-pager -o cat" in host.argvs()
 
 
+def test_a_fabric_manager_of_another_version_names_both(host: FakeHost) -> None:
+    name = "nvidia-fabricmanager"
+    systemd = Systemd(host, **{f"{name}_service": {"ActiveState": "failed", "Result": "exit-code"}})
+    said = (
+        "Starting NVIDIA fabric manager service...\n"
+        "fabric manager NVIDIA GPU driver interface version 570.124.06 don't match with driver version"
+        " 570.86.15. Please update with matching NVIDIA driver package.\n"
+        f"{name}.service: Control process exited, code=exited, status=1/FAILURE\n"
+    )
+
+    def answer(argv: list[str], stdin: str | None) -> Result:
+        if argv[0] == "journalctl":
+            return Result(0, said)
+        return Result(1) if argv[1] == "start" else systemd(argv, stdin)
+
+    host.answer = answer
+    with pytest.raises(StepFailed) as caught:
+        converge(host, RESOURCE, {"name": name, "state": "started"})
+    assert caught.value.what.startswith("fabricmanager_mismatch: ")
+    assert "version 570.124.06 and the loaded driver of 570.86.15" in caught.value.what
+
+
 def test_a_masked_unit_needs_the_operator(host: FakeHost) -> None:
     systemd = unit(host, LoadState="masked", UnitFileState="masked", ActiveState="inactive")
     host.answer = lambda argv, stdin: (
