@@ -92,8 +92,11 @@ class Engine:
 
     def _refused_pins(self) -> dict[str, ControllerResult]:
         """Host -> a pin that it cannot have, where several hosts are about to be changed; see :mod:`.pins`."""
-        if self.request.check or self.resuming or len(self._all_hosts()) < 2:
+        hosts = self._all_hosts()
+        if self.request.check or len(hosts) < 2:
             return {}  # a host alone refuses for itself
+        if self.resuming and any(self.ledger.saved(host) for host in hosts):
+            return {}  # some are changed already: the others go on as they were to
         first: dict[
             str, tuple[Play, int, Host]
         ] = {}  # what a later play finds, earlier ones may have brought

@@ -46,6 +46,8 @@ class Agent:
         if method == "query":
             value = {"tool": self.versions}
             return {"answers": {one["id"]: {"ok": True, "value": value} for one in params["queries"]}}
+        if method == "journal":
+            return {"records": []}
         if method == "check":
             results = [{"step": step["id"], "status": "ok"} for step in params["plan"]["steps"]]
             return {"results": results, "hash": plan_hash(params["plan"])}
@@ -69,6 +71,7 @@ class Site:
         self.offered = offered
         self.asked: list[tuple[str, str]] = []
         self.connections = 0
+        self.applied: set[str] = set()
         self.events: list[Event] = []
 
     def connect(self, settings: ConnectionSettings) -> Agent:
@@ -84,11 +87,11 @@ class Site:
     def close(self) -> None:
         pass
 
-    def play(self, **request: Any) -> RunResult:
+    def play(self, *, resuming: bool = False, **request: Any) -> RunResult:
         bus = EventBus("r1", [self], lambda text: text)
         settings = {name: host.connection() for name, host in self.inventory.hosts.items()}
         asked = RunRequest("site.yaml", "play.yaml", **request)
-        ledger: Any = None  # nothing is ever applied here
+        ledger: Any = self
         engine = Engine(
             "r1",
             self.inventory,
@@ -99,10 +102,15 @@ class Site:
             ledger,
             Control(),
             settings=settings,
+            resuming=resuming,
         )
         result = engine.play()
         bus.close()
         return result
+
+    def saved(self, host: str) -> list[Any]:
+        """As a ledger: what an earlier life of the run applied."""
+        return [object()] if host in self.applied else []
 
     def methods(self, host: str) -> list[str]:
         return [method for name, method in self.asked if name == host]
@@ -129,6 +137,18 @@ def test_batches_that_come_later_are_asked_first_too(tmp_path: Path) -> None:
     site = Site(tmp_path, serial, {"gpu01": [PIN], "gpu02": [NEWER]})
     assert site.play().outcomes["gpu01"].status == "skipped"
     assert "check" not in site.methods("gpu01")
+
+
+def test_a_refused_run_that_is_resumed_is_refused_again(tmp_path: Path) -> None:
+    site = Site(tmp_path, PINNED, {"gpu01": [PIN], "gpu02": [NEWER]})
+    assert site.play(resuming=True).outcomes["gpu01"].status == "skipped"
+
+
+def test_a_run_that_had_begun_is_gone_on_with(tmp_path: Path) -> None:
+    site = Site(tmp_path, PINNED, {"gpu01": [PIN], "gpu02": [NEWER]})
+    site.applied = {"gpu01"}
+    outcomes = site.play(resuming=True).outcomes
+    assert (outcomes["gpu01"].status, outcomes["gpu02"].status) == ("converged", "failed")
 
 
 def test_where_every_host_can_have_it_the_run_goes_on(tmp_path: Path) -> None:
