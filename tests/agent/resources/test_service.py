@@ -110,7 +110,8 @@ class Refusing(Systemd):
 
     def __call__(self, argv: list[str], stdin: str | None) -> Result:
         starts = argv[:2] in (["systemctl", "restart"], ["systemctl", "start"])
-        if starts and "refused" in self.host.text(CONF):
+        real = self.host.folder / CONF.lstrip("/")
+        if starts and real.exists() and "refused" in real.read_text():
             self.units["docker.service"].update(ActiveState="failed", Result="exit-code")
             return Result(1, "", "Job for docker.service failed")
         return super().__call__(argv, stdin)
@@ -129,6 +130,33 @@ def test_a_restart_that_fails_is_undone_with_the_former_configuration(host: Fake
     assert "refused" in host.text(CONF + ".fleet-refused")
     assert systemd.units["docker.service"]["ActiveState"] == "active"
     assert differences(host, RESOURCE, args) == []
+
+
+def test_a_configuration_that_was_not_there_before_goes_again(host: FakeHost) -> None:
+    from fleet.agent.resources.json_file import RESOURCE as JSON_FILE
+
+    systemd = Refusing(host, docker_service={})
+    (host.folder / "etc/docker").mkdir(parents=True)
+    converge(host, JSON_FILE, {"path": CONF, "merge": {"key": "refused"}, "backup": True})
+    args = {"name": "docker", "state": "started", "reflects": [CONF], "put_back": [CONF]}
+    with pytest.raises(StepFailed, match="with that the unit runs"):
+        converge(host, RESOURCE, args)
+    assert not (host.folder / CONF.lstrip("/")).exists()
+    assert "refused" in host.text(CONF + ".fleet-refused")
+    assert systemd.units["docker.service"]["ActiveState"] == "active"
+
+
+def test_of_several_changes_the_unit_gets_back_what_it_ran_with(host: FakeHost) -> None:
+    from fleet.agent.resources.json_file import RESOURCE as JSON_FILE
+
+    Refusing(host, docker_service={})
+    host.write(CONF, '{"kept": 1}')
+    for key in ("first", "second"):  # the run was cut off between the first and its restart
+        converge(host, JSON_FILE, {"path": CONF, "merge": {key: "refused"}, "backup": True})
+    args = {"name": "docker", "state": "started", "reflects": [CONF], "put_back": [CONF]}
+    with pytest.raises(StepFailed, match="as it was before"):
+        converge(host, RESOURCE, args)
+    assert host.text(CONF) == '{"kept": 1}'
 
 
 def test_an_old_backup_is_not_what_the_service_ran_with(host: FakeHost) -> None:
