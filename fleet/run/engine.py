@@ -33,6 +33,9 @@ from fleet.run.outcome import HostOutcome
 from fleet.run.request import RunRequest
 
 
+_SHOWN = 5  # hosts that a message names
+
+
 @dataclass(frozen=True)
 class RunResult:
     """How the run ended: outcomes by host in inventory order."""
@@ -125,7 +128,8 @@ class Engine:
 
     def _refuse(self, refused: Mapping[str, ControllerResult]) -> None:
         """End every host of the run: no host is changed where one of them cannot have what is pinned."""
-        who = ", ".join(refused)
+        more = f" and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        who = ", ".join(list(refused)[:_SHOWN]) + more
         for name in self._all_hosts():
             if name in refused:
                 self.bus.publish("controller_result", name, **refused[name].as_json())
