@@ -32,7 +32,6 @@ from fleet.run.link import Connect, Link
 from fleet.run.outcome import HostOutcome
 from fleet.run.request import RunRequest
 
-
 _SHOWN = 5  # hosts that a message names
 
 
