@@ -25,6 +25,7 @@ READ_LIMIT = 16 * 1024 * 1024  # a larger file is never read whole; it differs f
 DIFF_LINES = 200
 _CHUNK = 1024 * 1024
 VALIDATE_DEADLINE_S = 60.0
+_REMOVED, _MADE = "removed", "made"  # folders of notes under the state directory
 _KEPT_ATTRIBUTES = ("security.selinux", "system.posix_acl_access")
 
 
@@ -150,6 +151,8 @@ def replace(
         kept = _backup(path, target, before) if backup and before is not None else None
         _write_new(host, temporary, data, before, args, default_mode, target)
         _validate(host, path, temporary, args.get("validate"))
+        if backup and before is None:
+            _note(host, path, _MADE)
         _rename(temporary, target, data)
         sync_folder(folder)
     except OSError as error:
@@ -162,10 +165,8 @@ def replace(
 
 
 def put_back(host: Host, path: str, since_ns: int) -> bool:
-    """Make ``path`` again what it was before the last :func:`replace` with a backup; whether that was done.
-
-    Only a backup made after ``since_ns`` (wall clock) counts. What is replaced is kept as PATH.fleet-refused.
-    """
+    """Make ``path`` again what it was at ``since_ns`` (wall clock), as far as :func:`replace` with a backup has
+    changed or made it since; whether that was done. What is replaced is kept as PATH.fleet-refused."""
     folder, name = os.path.split(os.path.realpath(host.path(path)))
     backups = []
     for other in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -173,12 +174,18 @@ def put_back(host: Host, path: str, since_ns: int) -> bool:
             made = _stat_or_none(os.path.join(folder, other))
             if made is not None and made.st_mtime_ns > since_ns:
                 backups.append((made.st_mtime_ns, other))
+    made = _stat_or_none(_note_path(host, path, _MADE))
+    if made is not None and made.st_mtime_ns > since_ns:
+        backups.append((made.st_mtime_ns, ""))
     refused = read_bytes(host, path)
     if not backups or refused is None:
         return False
-    before = read_bytes(host, os.path.join(os.path.dirname(path), max(backups)[1]))
     replace(host, path + ".fleet-refused", refused, {}, default_mode=0o600)
-    replace(host, path, before or b"", {})
+    first = min(backups)[1]
+    if first:
+        replace(host, path, read_bytes(host, os.path.join(os.path.dirname(path), first)) or b"", {})
+    else:
+        remove(host, path)
     return True
 
 
@@ -213,7 +220,7 @@ def set_attributes(host: Host, path: str, args: Json, follow: bool = True) -> No
 def remove(host: Host, path: str) -> None:
     """Remove a file. When is kept, because services that read it must notice (see :func:`changed_at`)."""
     try:
-        _set_tombstone(host, path)
+        _note(host, path, _REMOVED)
         _unlink_if_there(host.path(path))
         sync_folder(os.path.dirname(host.path(path)))
     except OSError as error:
@@ -320,8 +327,11 @@ def _backup(path: str, target: str, before: os.stat_result) -> str:
         if is_backup and _same_contents(target, os.path.join(folder, other)):
             os.utime(os.path.join(folder, other))  # it is the newest again: see put_back
             return os.path.join(os.path.dirname(path), other)
-    suffix = time.strftime(".fleet-%Y%m%dT%H%M%SZ.bak", time.gmtime())
-    fd = os.open(target + suffix, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    stem = time.strftime(".fleet-%Y%m%dT%H%M%SZ", time.gmtime())
+    suffix, number = stem + ".bak", 1
+    while os.path.lexists(target + suffix):  # another one of this second
+        suffix, number = "%s-%d.bak" % (stem, number), number + 1
+    fd = os.open(target + suffix, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(target, "rb") as source, os.fdopen(fd, "wb") as file:
         for chunk in iter(lambda: source.read(_CHUNK), b""):
             file.write(chunk)
@@ -381,22 +391,23 @@ def _write_failed(path: str, error: OSError) -> StepFailed:
     return StepFailed("cannot write %s: %s" % (path, reason), remedies.get(error.errno or 0))
 
 
-def _tombstone_path(host: Host, path: str) -> str:
-    return os.path.join(host.state_dir, "removed", path.strip("/").replace("%", "%25").replace("/", "%2F"))
+def _note_path(host: Host, path: str, what: str) -> str:
+    return os.path.join(host.state_dir, what, path.strip("/").replace("%", "%25").replace("/", "%2F"))
 
 
-def _set_tombstone(host: Host, path: str) -> None:
-    stone = _tombstone_path(host, path)
+def _note(host: Host, path: str, what: str) -> None:
+    """Keep that fleet made or removed a file just now: the time is that of the note."""
+    place = _note_path(host, path, what)
     try:
-        os.makedirs(os.path.dirname(stone), mode=0o700, exist_ok=True)
-        with open(stone, "w", encoding="utf-8", errors="surrogateescape") as file:
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        with open(place, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(path + "\n")
     except PermissionError:
         return  # an unprivileged step: no service of the system reads what that user may remove
 
 
 def _tombstone(host: Host, path: str) -> Optional[List[int]]:
-    found = _stat_or_none(_tombstone_path(host, path))
+    found = _stat_or_none(_note_path(host, path, _REMOVED))
     return None if found is None else [found.st_mtime_ns, 0, 0]
 
 

@@ -45,6 +45,20 @@ _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
         False,
     ),
     (
+        r"driver on your system is too old \(found version (\d+)\)",
+        "driver_too_old",
+        "the image's CUDA needs a newer driver than this host's, whose own CUDA is {0} (12080 means 12.8)",
+        "install a newer driver (fleet catalogue show cuda), or pin an image for an earlier CUDA",
+        False,
+    ),
+    (
+        r"CUDA driver version is insufficient for CUDA runtime version",
+        "driver_too_old",
+        "the image's CUDA needs a newer driver than this host's (CUDA error 35)",
+        "install a newer driver (fleet catalogue show cuda), or pin an image for an earlier CUDA",
+        False,
+    ),
+    (
         r"could not select device driver \"?\"?cdi",
         "runtime_missing",
         "the engine has no CDI, or it is off",
@@ -71,6 +85,13 @@ _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
         "the engine's settings name a part of the container toolkit that is not installed",
         "run the container_toolkit module",
         False,
+    ),
+    (
+        r"driver interface version ([0-9.]+\d) don'?t match with driver version ([0-9.]+\d)",
+        "fabricmanager_mismatch",
+        "the fabric manager is of version {0} and the loaded driver of {1}: it runs with its own version only",
+        "let the nvidia_driver module bring both to one full version, or reboot where driver {0} is installed",
+        True,
     ),
     (
         r"Error 802|system not yet initialized",

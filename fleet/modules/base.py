@@ -21,6 +21,9 @@ Json = dict[str, Any]
 Facts = Mapping[str, Any]
 Answers = Mapping[str, Any]
 
+# The reason of a result that refuses a host for a version that no repository offers.
+PIN_NOT_AVAILABLE = "pin_not_available"
+
 # How long a step may take, in seconds, where the module says nothing of its own.
 DEADLINE_S = 60.0
 PACKAGE_DEADLINE_S = 1800.0
@@ -74,6 +77,11 @@ class ControllerResult:
     remedy: str | None = None
     finding: Finding | None = None
     stops: bool = False
+
+    @property
+    def refuses_pin(self) -> bool:
+        """Whether it stops the host because a version that is pinned cannot be had."""
+        return self.stops and self.text.startswith(f"{PIN_NOT_AVAILABLE}:")
 
     def as_json(self) -> Json:
         """The result as events and reports carry it; absent parts are left out."""

@@ -36,10 +36,12 @@ from fleet.modules.engine_settings import (
     matching,
     no_systemd,
     reload_is_enough,
+    restart_disturbs,
     restart_permitted,
     restart_refused,
     service_step,
     settings_step,
+    unreadable,
     upstream_version,
     without_systemd,
 )
@@ -144,7 +146,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
         said.append(context.result("pending", text, remedy=context.disrupt_command))
     if without_systemd(facts) and _settings(args, facts, answers):
         said.append(no_systemd(context))
-    return said
+    return [*said, *restart_disturbs(_restart_causes(args, facts, answers), facts, context)]
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
@@ -212,10 +214,9 @@ def _cdi_step(args: Json, facts: Facts, context: Context) -> Step:
 
 def _impossible(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
     """Why this cannot be done on this host at all; each stops it before anything is touched."""
-    error = fact(facts, "engine.daemon_json.error")
-    if error:
-        text = f"{DAEMON_JSON}:{error['line']}:{error['column']}: {error['message']}; it was not touched"
-        return [context.result("failed", text, remedy="correct the file by hand and run again", stops=True)]
+    broken = unreadable(facts, context)
+    if broken is not None:
+        return [broken]
     unfit = None if _installs(args) else _unfit(args, facts, answers)
     if unfit is not None:
         return [context.result("failed", unfit[0], remedy=unfit[1], stops=True)]
@@ -428,8 +429,12 @@ def _cdi_is_off(settings: Json, facts: Facts) -> bool:
 
 def _held_back(args: Json, facts: Facts, answers: Answers, context: Context) -> str | None:
     """Why the engine may not be restarted though it must be; None where it may or need not."""
+    return restart_refused(_restart_causes(args, facts, answers), facts, context)
+
+
+def _restart_causes(args: Json, facts: Facts, answers: Answers) -> list[str]:
     if not engine_present(facts) or without_systemd(facts):
-        return None
+        return []
     causes = []
     settings = _settings(args, facts, answers)
     if _mode(args, facts, answers) == "runtime_hook" and not fact(facts, "container_toolkit.runtime_hook"):
@@ -439,7 +444,7 @@ def _held_back(args: Json, facts: Facts, answers: Answers, context: Context) -> 
         causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
     elif _cdi_is_off(settings, facts):
         causes.append("Docker was not restarted since CDI was switched on")
-    return restart_refused(causes, facts, context)
+    return causes
 
 
 def _driver_comes(facts: Facts, context: Context) -> bool:

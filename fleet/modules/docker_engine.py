@@ -38,10 +38,12 @@ from fleet.modules.engine_settings import (
     matching,
     no_systemd,
     reload_is_enough,
+    restart_disturbs,
     restart_permitted,
     restart_refused,
     service_step,
     settings_step,
+    unreadable,
     without_systemd,
 )
 from fleet.modules.package import installed_version, package_step, pin_refused
@@ -96,7 +98,10 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
 
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
-    """A pin that cannot be had (``failed``), or a restart that needs leave (``pending``)."""
+    """A broken daemon.json or a pin that cannot be had (``failed``), or a restart that needs leave (``pending``)."""
+    broken = unreadable(facts, context)
+    if broken is not None:
+        return [broken]
     said: list[ControllerResult] = []
     if args["source"] == "preinstalled":
         refused = _not_as_said(args, facts, context)
@@ -113,7 +118,7 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
         said.append(context.result("pending", text, remedy=context.disrupt_command))
     if without_systemd(facts):
         said.append(no_systemd(context))
-    return said
+    return [*said, *restart_disturbs(_restart_causes(args, facts), facts, context)]
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
@@ -252,8 +257,13 @@ def _outdated(args: Json, facts: Facts) -> list[str]:
 
 def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     """Why the engine may not be restarted though the wanted state needs it; None where it may or need not."""
-    if context.disrupt or not engine_present(facts):
-        return None
+    return restart_refused(_restart_causes(args, facts), facts, context)
+
+
+def _restart_causes(args: Json, facts: Facts) -> list[str]:
+    """What restarts the engine, in words. An upgrade of its packages does."""
+    if not engine_present(facts):
+        return []
     causes = []
     outdated = _outdated(args, facts)
     if outdated:
@@ -261,4 +271,4 @@ def _held_back(args: Json, facts: Facts, context: Context) -> str | None:
     fixed = [] if without_systemd(facts) else fixed_keys(args["settings"], facts)
     if fixed:
         causes.append(f'engine setting "{fixed[0]}" cannot be reloaded')
-    return restart_refused(causes, facts, context)
+    return causes

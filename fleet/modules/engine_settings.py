@@ -31,6 +31,16 @@ def engine_present(facts: Facts) -> bool:
     return fact(facts, "engine.present") is not False
 
 
+def unreadable(facts: Facts, context: Context) -> ControllerResult | None:
+    """The refusal of a host whose daemon.json does not parse: an engine that is restarted, by an upgrade too,
+    would not come up again."""
+    error = fact(facts, "engine.daemon_json.error")
+    if not error:
+        return None
+    text = f"{DAEMON_JSON}:{error['line']}:{error['column']}: {error['message']}; it was not touched"
+    return context.result("failed", text, remedy="correct the file by hand and run again", stops=True)
+
+
 def engine_version(facts: Facts) -> Version | None:
     """The engine's version: what it says, or its package; None where neither is known."""
     installed = fact(facts, "packages.installed") or {}
@@ -85,6 +95,13 @@ def restart_refused(causes: list[str], facts: Facts, context: Context) -> str | 
     if not causes or restart_permitted(facts, context):
         return None
     return f"{'; '.join(reasons_against(facts))} ({'; '.join(causes)})"
+
+
+def restart_disturbs(causes: list[str], facts: Facts, context: Context) -> list[ControllerResult]:
+    """Whom a restart disturbs that ``causes`` need and leave was given for; nothing where it disturbs nobody."""
+    reasons = reasons_against(facts) if causes and context.disrupt else []
+    text = f"with leave, Docker is restarted though {'; '.join(reasons)} ({'; '.join(causes)})"
+    return [context.result("finding", text)] if reasons else []
 
 
 def directory_step(context: Context) -> Step:

@@ -233,7 +233,7 @@ def _refuse_missing_headers(args: Json, facts: Facts, answers: Answers) -> None:
         kernel = next((one for one in kernels(facts) if name.endswith(str(one["release"]))), None)
         if kernel is None:
             raise Refused(
-                f"pin_not_available: {name} is in no repository of this host, and the driver is built with it",
+                f"not_offered: no repository of this host has {name}, and the driver is built with it",
                 f"let a repository of this host carry {name}",
             )
         which = "the running kernel" if kernel.get("running") else "the kernel that boots next"

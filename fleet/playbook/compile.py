@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["CompiledSegment", "HostCompiler", "RunOptions"]
 
 PLAN_FORMAT = 1
+_MAY_BRING_REPOSITORIES = frozenset(
+    ("apt", "apt_repository", "command", "copy", "file", "lineinfile", "package", "shell", "template")
+)
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,28 @@ class HostCompiler:
         }
         self._advance(made, end, last)
         return CompiledSegment(plan, made.secrets, tuple(made.results), last)
+
+    def pins_refused(self, facts: Facts, answers: Answers) -> list[ControllerResult]:
+        """The pins of the next segment's tasks that this host cannot have. Raises InputError.
+
+        :meth:`segment` does first what comes before a stop; a pin that is gone is told before anything is done.
+        Behind a task that may bring the host a repository only those count that were asked of one of their own.
+        """
+        around = self._surroundings(facts, None, None)
+        found: list[ControllerResult] = []
+        may_come = False
+        for unit in self._drafted(facts).units:
+            if unit.skipped is not None:
+                continue
+            judged = not unit.conditions and not unit.task.ignore_errors
+            if judged and may_come:
+                judged = any(query.get("repositories") for query in around.queries(unit))
+            said = around.says(unit, answers) if judged else []
+            found += [each for each in said if each.refuses_pin]
+            if any(each.stops and not each.refuses_pin for each in said):
+                break
+            may_come = may_come or unit.module.name in _MAY_BRING_REPOSITORIES
+        return found
 
     def feed(self, results: Iterable[Mapping[str, Any]]) -> None:
         """What became of the segment's steps: ``result`` records of a run, or results of a check pass."""

@@ -155,14 +155,23 @@ class Surroundings:
         except ArgumentProblem as problem:
             raise at(unit.task, problem) from None
 
-    def make(self, unit: Unit, answers: Answers) -> list[ControllerResult]:
-        """Let the module make the unit's steps; returns what it says on the controller."""
+    def says(self, unit: Unit, answers: Answers) -> list[ControllerResult]:
+        """What the unit's module says on the controller, its questions answered."""
         context = self.context(unit)
         own, failed = _own_answers(unit, answers, context)
         if failed is not None:
             return [failed]
         try:
-            results = unit.module.results(unit.args, self.facts, own, context)
+            return unit.module.results(unit.args, self.facts, own, context)
+        except ArgumentProblem as problem:
+            raise at(unit.task, problem) from None
+
+    def make(self, unit: Unit, answers: Answers) -> list[ControllerResult]:
+        """Let the module make the unit's steps; returns what it says on the controller."""
+        results = self.says(unit, answers)
+        context = self.context(unit)
+        own, _ = _own_answers(unit, answers, context)
+        try:
             if not any(result.stops for result in results):
                 unit.steps = unit.module.steps(unit.args, self.facts, own, context)
                 label(unit.steps, named=bool(unit.task.name or unit.task.loop))

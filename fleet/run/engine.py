@@ -17,9 +17,12 @@ from typing import Any
 from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import ExitCode, overall
 from fleet.inventory import Host, Inventory
+from fleet.modules.base import ControllerResult
 from fleet.playbook.compile import HostCompiler, RunOptions
 from fleet.playbook.model import Play, Playbook
+from fleet.playbook.pins import may_be_pinned
 from fleet.run import outcome as ended
+from fleet.run import pins
 from fleet.run.budget import batches, exhausted
 from fleet.run.bus import EventBus
 from fleet.run.control import Control
@@ -28,6 +31,8 @@ from fleet.run.identity import MachineRegistry
 from fleet.run.link import Connect, Link
 from fleet.run.outcome import HostOutcome
 from fleet.run.request import RunRequest
+
+_SHOWN = 5  # hosts that a message names
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,10 @@ class Engine:
 
     def play(self) -> RunResult:
         """Play every play; a host that did not end well takes no part in later plays."""
+        refused = self._refused_pins()
+        if refused:
+            self._refuse(refused)
+            return RunResult(self.run, self._in_order())
         for number, play in enumerate(self.playbook.plays):
             hosts = [host for host in self._hosts_of(play) if self._may_go_on(host.name)]
             for batch in batches(hosts, play.serial):
@@ -82,6 +91,52 @@ class Engine:
                     self._play_wave(play, number, wave)
                 self._judge(play, batch)
         return RunResult(self.run, self._in_order())
+
+    def _refused_pins(self) -> dict[str, ControllerResult]:
+        """Host -> a pin that it cannot have, where several hosts are about to be changed; see :mod:`.pins`."""
+        hosts = self._all_hosts()
+        if self.request.check or len(hosts) < 2:
+            return {}  # a host alone refuses for itself
+        if self.resuming and any(self.ledger.saved(host) for host in hosts):
+            return {}  # some are changed already: the others go on as they were to
+        first: dict[
+            str, tuple[Play, int, Host]
+        ] = {}  # what a later play finds, earlier ones may have brought
+        for number, play in enumerate(self.playbook.plays):
+            for host in self._hosts_of(play):
+                first.setdefault(host.name, (play, number, host))
+        asked = [
+            one
+            for one in first.values()
+            if may_be_pinned(one[0], one[2].name, one[2].variables, self._options)
+        ]
+        with ThreadPoolExecutor(max_workers=max(1, min(self.request.forks, len(asked)))) as pool:
+            found = list(pool.map(lambda one: self._ask_for_pins(*one), asked))
+        return {host.name: said[0] for (_, _, host), said in zip(asked, found, strict=True) if said}
+
+    def _ask_for_pins(self, play: Play, number: int, host: Host) -> Sequence[ControllerResult]:
+        if self.control.cancelled:
+            return ()
+        link = Link(self.settings[host.name], self.connect, self.control)
+        return pins.refused(self._compiler(play, number, host), link)
+
+    def _all_hosts(self) -> list[str]:
+        """The hosts of all plays, in inventory order."""
+        names = {host.name for play in self.playbook.plays for host in self._hosts_of(play)}
+        return [name for name in self.inventory.hosts if name in names]
+
+    def _refuse(self, refused: Mapping[str, ControllerResult]) -> None:
+        """End every host of the run: no host is changed where one of them cannot have what is pinned."""
+        more = f" and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        who = ", ".join(list(refused)[:_SHOWN]) + more
+        for name in self._all_hosts():
+            if name in refused:
+                self.bus.publish("controller_result", name, **refused[name].as_json())
+                reason, remedy = refused[name].text, refused[name].remedy
+                self._end(HostOutcome(name, ended.FAILED, reason, remedy))
+            else:
+                reason = f"not started: a version that is pinned cannot be had on {who}; no host was changed"
+                self._end(HostOutcome(name, ended.SKIPPED, reason))
 
     def _hosts_of(self, play: Play) -> list[Host]:
         limited = {host.name for host in self.inventory.select(self.request.limit)}

@@ -198,6 +198,8 @@ class HostRun:
         facts, now_unix = self._facts(), time.time()
         self._publish("host_facts", facts=facts)
         answers = self._answers(self._compiler.queries(facts))
+        if answers and not self._context.check:
+            self._refuse_pins(facts, answers)
         ssh_client = self._link.agent.seen_from
         segment = self._compiler.segment(facts, answers, now_unix=now_unix, ssh_client=ssh_client)
         self._announce(segment)
@@ -206,6 +208,14 @@ class HostRun:
             inputs = SegmentInputs(number, facts, answers, now_unix, ssh_client, segment.plan_hash)
             self._unsaved.append(inputs)
         return segment
+
+    def _refuse_pins(self, facts: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
+        """A version that cannot be had ends the host here, before what would come before it is done."""
+        refused = self._compiler.pins_refused(facts, answers)
+        for result in refused:
+            self._publish("controller_result", **result.as_json())
+        if refused:
+            raise refusal(refused[0], self._host)
 
     def _recompile(self, inputs: SegmentInputs) -> CompiledSegment:
         self._compiler.queries(inputs.facts)

@@ -39,7 +39,7 @@ BROKEN = {
 MIXED = {
     "packages.installed": INSTALLED,
     "packages.states": BROKEN,
-    "packages.held": ["libnvidia-compute-550"],
+    "packages.held": ["libnvidia-compute-550", "nvidia-fabricmanager-550", "vim"],
 }
 HELD = {"packages.held": ["libcuda1", "docker.io", "vim"]}
 
@@ -68,11 +68,17 @@ class TestVersions:
         assert finding.blocks
 
     def test_a_reboot_heals_where_the_next_kernels_module_is_the_librarys(self) -> None:
-        assert only("driver_versions", REPLACED, PREINSTALLED).remedy == "systemctl reboot"
+        finding = only("driver_versions", REPLACED, PREINSTALLED)
+        assert finding.remedy == "systemctl reboot"
+        assert finding.what.endswith("; a reboot heals it")
+        assert (finding.observed["reboot_heals"], finding.observed["in_use"]) == (True, False)
 
     def test_a_reboot_does_not_heal_where_the_module_on_disk_is_the_old_one(self) -> None:
         facts = {**REPLACED, "driver.kernels.0.modules.0.version": "580.159.03"}
-        remedy = only("driver_versions", facts, PREINSTALLED).remedy
+        finding = only("driver_versions", facts, PREINSTALLED)
+        assert finding.what.endswith("; a reboot alone does not heal it")
+        assert not finding.observed["reboot_heals"]
+        remedy = finding.remedy
         assert "a reboot alone does not help" in remedy
         assert remedy.startswith(
             "dkms install nvidia/580.159.04 -k 6.1.0-28-amd64 --force && systemctl reboot"
@@ -86,8 +92,11 @@ class TestVersions:
             "devices": ["/dev/nvidia0"],
             "kind": "work",
         }
-        remedy = only("driver_versions", {**REPLACED, "driver.holders": [job]}, PREINSTALLED).remedy
-        assert "after these are done: python3 (pid 1496, user alice) uses GPU 0" in remedy
+        finding = only("driver_versions", {**REPLACED, "driver.holders": [job]}, PREINSTALLED)
+        assert "after these are done: python3 (pid 1496, user alice) uses GPU 0" in finding.remedy
+        assert finding.observed["in_use"]
+        unknown = only("driver_versions", {**REPLACED, "driver.holders": None}, PREINSTALLED)
+        assert unknown.observed["in_use"], "unknown is not free"
 
     def test_a_pin_that_is_not_what_is_installed_is_said(self) -> None:
         pinned = {"source": "nvidia", "version": "580.159.03"}
@@ -105,7 +114,7 @@ class TestMixedBranches:
         assert finding.observed == {"branches": [550, 580], "states": BROKEN}
         assert "550 and 580 are mixed" in finding.what
         assert "nvidia-settings (half-installed, reinst-required)" in finding.what
-        assert "on hold: libnvidia-compute-550" in finding.what
+        assert "on hold: libnvidia-compute-550, nvidia-fabricmanager-550;" in finding.what
         assert "linux-modules-nvidia-580-open-6.1.0-28-amd64 and nvidia-dkms-580-open" in finding.what
         assert finding.remedy == (
             "dpkg --configure -a && apt-get purge --allow-change-held-packages libnvidia-compute-550"
@@ -173,6 +182,13 @@ class TestHolds:
         finding = only("driver_hold", {"packages.installed": installed, "packages.held": []})
         assert finding.what.startswith("unattended-upgrades may replace the driver")
         assert finding.remedy == "apt-mark hold libcuda1"
+
+    @pytest.mark.parametrize("driver", [PREINSTALLED, {"source": "nvidia", "version": "580.159.03"}])
+    def test_what_was_upgraded_under_the_loaded_driver_lacks_its_hold_too(
+        self, driver: dict[str, Any]
+    ) -> None:
+        facts = {**REPLACED, "packages.installed": {"libnvidia-ml1": "580.159.04-1"}, "packages.held": []}
+        assert only("driver_hold", facts, driver).remedy == "apt-mark hold libnvidia-ml1"
 
     def test_nothing_is_said_where_the_driver_task_replaces_and_holds_it(self) -> None:
         assert findings({"packages.held": []}, {"source": "nvidia", "branch": "590"}) == []

@@ -189,15 +189,19 @@ class TestDaemonJson:
     @pytest.mark.parametrize(
         ("text", "place", "words"),
         [
-            ('{\n  "icc": false,\n  "ipv6": false,}\n', "daemon.json:3:", "not valid JSON"),
-            ("<html>\n<body>404</body></html>\n", "daemon.json:1:1:", "not JSON, it starts with '<html>'"),
-            ('{"icc": false}\n{"ipv6": “false”}\n', "daemon.json:2:1:", "Extra data"),
-            ('{\n  # ours\n  "icc": false\n}\n', "daemon.json:2:3:", "comments are not allowed"),
-            ('[{"icc": false}]', "daemon.json:1:1:", "a JSON list, not an object"),
+            (
+                '{\n  "icc": false,\n  "ipv6": false,}\n',
+                "daemon.json:3:16:",
+                "a comma before the closing bracket",
+            ),
+            ("<html>\n<body>404</body></html>\n", "daemon.json:1:1:", "is not JSON: it begins with '<html>"),
+            ('{"icc": false}\n{"ipv6": “false”}\n', "daemon.json:2:1:", "a second value begins here"),
+            ('{\n  # ours\n  "icc": false\n}\n', "daemon.json:2:3:", "comments are not JSON"),
+            ('[{"icc": false}]', "daemon.json:1:1:", "holds an array"),
         ],
     )
     def test_a_file_the_engine_would_not_start_with(self, text: str, place: str, words: str) -> None:
-        facts = healthy_facts({"engine.daemon_json": daemon_json(text)})
+        facts = healthy_facts({"engine.daemon_json": daemon_json(text.encode())})
         (finding,) = evaluate("preflight", facts, {})
         assert (finding.id, finding.blocks) == ("preflight.daemon_json", True)
         assert place in finding.what
@@ -205,11 +209,12 @@ class TestDaemonJson:
 
     def test_texts_for_switches_are_a_warning(self) -> None:
         text = '{"icc": "false", "log-opts": {"compress": "true"}, "features": {"cdi": "true"}, "bridge": "none"}'
-        (finding,) = evaluate("preflight", healthy_facts({"engine.daemon_json": daemon_json(text)}), {})
+        facts = healthy_facts({"engine.daemon_json": daemon_json(text.encode())})
+        (finding,) = evaluate("preflight", facts, {})
         assert (finding.id, finding.observed) == ("preflight.daemon_json_types", ["icc", "features.cdi"])
 
-    @pytest.mark.parametrize("text", [None, "", '{"icc": false}'])
-    def test_an_empty_file_is_an_empty_object(self, text: str | None) -> None:
+    @pytest.mark.parametrize("text", [None, b"", b'{"icc": false}'])
+    def test_an_empty_file_is_an_empty_object(self, text: bytes | None) -> None:
         assert found({"engine.daemon_json": daemon_json(text)}) == []
 
 

@@ -467,6 +467,29 @@ class TestStops:
         assert stopped.plan["steps"] == []
         assert stopped.controller_results[0].text.startswith("pin_not_available: jq 9")
 
+    def test_a_pin_that_is_gone_is_told_before_what_comes_before_it_is_done(self, play: Compile) -> None:
+        compiler = play("    - group: {name: ops}\n    - docker_engine: {version: '99'}\n")
+        queries = compiler.queries(FACTS)
+        answers = {
+            query["id"]: {"ok": True, "value": {name: ["1.7"] for name in query["names"]}}
+            for query in queries
+        }
+        (said,) = compiler.pins_refused(FACTS, answers)
+        assert said.text == "pin_not_available: docker.io 99 is in no repository of this host; offered: 1.7"
+        assert ids(compiler.segment(FACTS, answers)) == ["1.group.group"], "by itself it is said afterwards"
+
+    def test_every_driver_pin_is_asked_of_its_own_repository(self, play: Compile) -> None:
+        driver = (
+            "{version: '580.126.09', repository: {base_url: 'https://mirror.example.org', trusted: true}}"
+        )
+        compiler = play(f"    - command: prepare-this-site\n    - nvidia_driver: {driver}\n")
+        bare = healthy_gpu_facts({"driver.loaded": None, "packages.installed": {}})
+        (query, *_) = compiler.queries(bare)
+        offered = {name: ["580.126.20-1"] for name in query["names"]}
+        (said,) = compiler.pins_refused(bare, {query["id"]: {"ok": True, "value": offered}})
+        assert said.text.startswith("pin_not_available: ")
+        assert said.text.endswith(" 580.126.09 is in no repository asked; offered: 580.126.20-1")
+
     def test_an_ignored_failure_does_not_stop(self, play: Compile) -> None:
         segment = only(play("    - {fail: {msg: never mind}, ignore_errors: true}\n    - command: id\n"))
         assert ids(segment) == ["2.command.command"]

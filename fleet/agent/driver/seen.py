@@ -67,6 +67,25 @@ def kernels(host: Host) -> List[str]:
     return [release for place, release in enumerate(found) if release and release not in found[:place]]
 
 
+def has_headers(host: Host, release: str) -> bool:
+    """Whether modules can be built for a kernel."""
+    return bool(_facts("links").is_folder(host, "/lib/modules/%s/build" % release))
+
+
+def has_module(host: Host, release: str) -> bool:
+    """Whether a kernel has an nvidia module, of whatever version."""
+    return bool(_facts("boot_kernels").driver_files(host, release))
+
+
+def initramfs_lacks(host: Host, release: str) -> List[str]:
+    """Where nouveau and nova are forbidden: the files that say so and are newer than a kernel's initramfs."""
+    modprobe = _facts("modprobe")
+    if not modprobe.rivals_blocked(host):
+        return []
+    newer = _facts("boot_kernels").initramfs(host, release)["older_than"]
+    return [path for path in newer if modprobe.forbids_rival(host, path)]
+
+
 def signing_key(host: Host) -> Optional[str]:
     """The certificate of the key that DKMS signs modules with, where there is one."""
     found: Optional[str] = _facts("secure_boot").signing_key(host)

@@ -5,7 +5,6 @@ Asked over the socket (:mod:`fleet.agent.engine`) with 2 s of patience: a hangin
 
 from __future__ import annotations
 
-import json
 import os
 
 from fleet.agent.engine import Engine, EngineError, EngineUnavailable
@@ -44,31 +43,19 @@ _FROM_ENGINE = (
 )
 
 
-def daemon_json(text: Optional[str]) -> Json:
-    """{"exists", "parsed", "error"} for the text of daemon.json (None: no file). Empty counts as {}."""
-    if text is None:
+def daemon_json(data: Optional[bytes]) -> Json:
+    """{"exists", "parsed", "error"} for the contents of daemon.json (None: no file). Empty counts as {}.
+
+    Read by whom fleet changes it with, so that what is said of it beforehand is what would stop a change.
+    """
+    if data is None:
         return {"exists": False, "parsed": None, "error": None}
-    if not text.strip():
-        return {"exists": True, "parsed": {}, "error": None}
+    from fleet.agent.resources.json_file import NoObject, object_in
+
     try:
-        parsed = json.loads(text, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        start = text.strip()[:40].split("\n")[0]
-        message = "not valid JSON: %s" % error.msg
-        if text[error.pos :].startswith(("//", "/*", "#")):
-            message = "not valid JSON: comments are not allowed"
-        elif text.lstrip()[:1] not in "{[":
-            message = "not JSON, it starts with %r" % start
-        return _broken(message, error.lineno, error.colno)
-    except ValueError as error:
-        return _broken("not valid JSON: %s" % error, 1, 1)
-    if not isinstance(parsed, dict):
-        return _broken("holds a JSON %s, not an object" % type(parsed).__name__, 1, 1)
-    return {"exists": True, "parsed": parsed, "error": None}
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError("%s is no number of JSON" % name)
+        return {"exists": True, "parsed": object_in(data), "error": None}
+    except NoObject as fault:
+        return _broken(fault.words, fault.line, fault.column)
 
 
 def _broken(message: str, line: int, column: int) -> Json:
@@ -77,7 +64,7 @@ def _broken(message: str, line: int, column: int) -> Json:
 
 def read_daemon_json(host: Host) -> Json:
     try:
-        with open(host.path(DAEMON_JSON), encoding="utf-8", errors="replace") as stream:
+        with open(host.path(DAEMON_JSON), "rb") as stream:
             return daemon_json(stream.read(1 << 20))
     except FileNotFoundError:
         return daemon_json(None)

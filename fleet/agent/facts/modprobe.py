@@ -52,14 +52,20 @@ def forbidden(texts: Iterable[str]) -> List[str]:
 
 def rivals_blocked(host: Host) -> bool:
     """Whether both nouveau and nova_core are kept from loading; nouveau's alone is not enough since 6.15."""
-    texts = []
-    for path in files(host):
-        try:
-            with open(host.path(path), encoding="utf-8", errors="replace") as stream:
-                texts.append(stream.read(1 << 20))
-        except OSError:
-            continue
-    return set(RIVALS) <= set(forbidden(texts))
+    return set(RIVALS) <= set(forbidden(_text(host, path) for path in files(host)))
+
+
+def forbids_rival(host: Host, path: str) -> bool:
+    """Whether this file keeps one of them from loading."""
+    return not set(RIVALS).isdisjoint(forbidden([_text(host, path)]))
+
+
+def _text(host: Host, path: str) -> str:
+    try:
+        with open(host.path(path), encoding="utf-8", errors="replace") as stream:
+            return stream.read(1 << 20)
+    except OSError:
+        return ""
 
 
 def newer_than(host: Host, moment_ns: int) -> List[str]:

@@ -126,6 +126,9 @@ _UNSIGNED = re.compile(
     r"The repository '([^']+)' (?:is not signed|does not have a Release file|is no longer signed)"
 )
 _BAD_SIGNATURE = re.compile(r"(\S+:/\S+)[^\n]*(EXPKEYSIG|BADSIG|REVKEYSIG|EXPSIG) ([0-9A-F]+)")
+_NO_REPOSITORY = re.compile(
+    r"^(?:Err:\d+|E: Failed to fetch) (\S+:/\S+)[^\n]*?\s+Clearsigned file isn't valid", re.MULTILINE
+)
 _MALFORMED = re.compile(r"E: (Malformed [^\n]+)")
 
 
@@ -172,10 +175,11 @@ def _lock(text: str) -> Optional[Problem]:
 def _sources(text: str) -> Optional[Problem]:
     match = _CONFLICT.search(text)
     if match is not None:
+        keys = " and ".join(key.strip() or "none" for key in match.group(2).split("!="))
         return _problem(
             "signed_by_conflict",
             "two source lists give different keys for %s (%s); apt is unusable until one of them is gone"
-            % (match.group(1).rstrip(":"), match.group(2).strip()),
+            % (match.group(1).rstrip(":"), keys),
             "grep -rl %s /etc/apt/sources.list /etc/apt/sources.list.d  # remove all but one"
             % match.group(1).split()[0].rstrip("/"),
             repository=match.group(1),
@@ -240,6 +244,15 @@ def _update(text: str) -> Optional[Problem]:
             "not_found",
             "%s is not on the server (404)" % (match.group(1) or match.group(2)),
             "check the repository's address, suite and component; if the lists are old: apt-get update",
+        )
+    match = _NO_REPOSITORY.search(text)
+    if match is not None:
+        return _problem(
+            "no_repository",
+            "%s answers with a page that is no repository" % match.group(1),
+            "curl -s %s | head  # a proxy, a login page, or a server that has nothing for this release"
+            % match.group(1),
+            repository=match.group(1),
         )
     match = _NETWORK.search(text)
     if match is not None:

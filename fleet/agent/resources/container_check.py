@@ -147,6 +147,7 @@ class ContainerCheck(Resource):
         gpus = host_gpus(host, args.get("addresses") or [])
         wanted = chosen(gpus, args.get("gpus") or "all")
         found["gpus"] = wanted
+        _judge_requirement(host, args, gpus)
         checked = _Checked(host, args)
         found["request"] = checked.by
         report.progress("running %s with %d GPU(s)" % (args["reference"], len(wanted)))
@@ -314,6 +315,29 @@ def host_gpus(host: Host, addresses: List[str]) -> List[Json]:
             "dmesg | grep -i -e nvrm -e xid  # says why the driver does not serve it",
         )
     return found
+
+
+def _judge_requirement(host: Host, args: Json, gpus: List[Json]) -> None:
+    """StepFailed where the image says that it does not run with this host's driver."""
+    from fleet.agent import image_requirement
+
+    try:
+        image = host.docker.image(_pinned(args)) or {}
+    except EngineError as error:
+        raise engine_failure(error, "cannot ask for the image %s" % args["reference"]) from None
+    asked = image_requirement.required((image.get("Config") or {}).get("Env") or [])
+    if not asked:
+        return
+    driver = next((gpu["driver_version"] for gpu in gpus), None)
+    cuda = image_requirement.cuda_of(host.run(["nvidia-smi"], deadline_s=HOST_DEADLINE_S).stdout)
+    for text in asked:
+        unmet = image_requirement.unmet(text, {"cuda": cuda, "driver": driver})
+        if unmet is not None:
+            raise StepFailed(
+                "driver_too_old: the image needs %s; this host has driver %s with CUDA %s"
+                % (unmet, driver or "of unknown version", cuda or "of unknown version"),
+                "install a newer driver (fleet catalogue show cuda), or pin an image for an earlier CUDA",
+            )
 
 
 def loaded_driver(host: Host) -> Optional[str]:

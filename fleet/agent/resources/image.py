@@ -217,6 +217,8 @@ def pull_failure(error: EngineError, host: Host, args: Json) -> StepFailed:
         or ("not found" in text and registry in text)
     ):
         return _not_in_registry(host, args)
+    if "no space left on device" in text or "disk quota exceeded" in text:
+        return _disk_full(host, reference)
     for signs, what, remedy in _pull_faults(registry):
         if any(sign in text for sign in signs):
             return StepFailed("pulling %s: %s" % (reference, what), remedy)
@@ -251,11 +253,6 @@ def _pull_faults(registry: str) -> List[Tuple[Tuple[str, ...], str, str]]:
             "log in (auth), or pull from a mirror of your own; the limit ends by itself after some hours",
         ),
         (
-            ("no space left on device",),
-            "there is no room left for the image",
-            "df -h /var/lib/docker ; docker system df  # then free some",
-        ),
-        (
             (
                 "unauthorized",
                 "access denied",
@@ -278,6 +275,37 @@ def _pull_faults(registry: str) -> List[Tuple[Tuple[str, ...], str, str]]:
             "check DNS, proxy (the engine's own: systemctl show docker -p Environment) and firewall",
         ),
     ]
+
+
+def _disk_full(host: Host, reference: str) -> StepFailed:
+    """The engine itself takes away what it had unpacked of this image; other images are not ours to remove."""
+    import os
+
+    path = _store(host)
+    what = "disk_full: pulling %s filled %s, where the engine stores images" % (reference, path)
+    remedy = "df -h %s; docker system df  # make room there" % path
+    try:
+        room = os.statvfs(host.path(path))
+        on_root = os.stat(host.path(path)).st_dev == os.stat(host.path("/")).st_dev
+    except OSError:
+        return StepFailed(what, remedy)
+    what += " (%s free now)" % size_text(room.f_bavail * room.f_frsize)
+    if room.f_files and not room.f_favail:
+        what, remedy = what + ", which has no inodes left", "df -i %s  # many small files take them" % path
+    if on_root:
+        what += "; it is part of /, so that packages and logs lack room as well"
+    return StepFailed(what, remedy + "; or set data-root in docker_engine_settings to a larger disk")
+
+
+def _store(host: Host) -> str:
+    """Where the engine stores images: by its own word, else by daemon.json."""
+    from fleet.agent.facts import engine as facts
+
+    try:
+        told = facts.from_answers({}, host.docker.info())["image_store_dir"]
+    except EngineError:
+        told = None
+    return str(told or facts.configured_store(facts.read_daemon_json(host)))
 
 
 def _not_in_registry(host: Host, args: Json) -> StepFailed:

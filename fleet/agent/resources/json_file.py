@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleet.agent.host import Host
 
 _ABSENT = object()
+_BYTE_ORDER_MARK = "begins with a byte order mark, which the programs that read it refuse"
 _REMEDY = "correct the file by hand and run again; fleet did not touch it"
 
 
@@ -74,38 +75,53 @@ class JsonFile(File):
 # -- the rules, pure -----------------------------------------------------------------------------------
 
 
+class NoObject(ValueError):
+    """Why a file holds no JSON object: ``words``, and the place as ``line`` and ``column`` from 1."""
+
+    def __init__(self, place: Tuple[int, int], words: str) -> None:
+        super().__init__(words)
+        self.line, self.column = place
+        self.words = words
+
+
 def parse(path: str, data: bytes) -> Json:
     """The object in ``data``; an empty file is an empty object. StepFailed names path:line:column."""
+    try:
+        return object_in(data)
+    except NoObject as fault:
+        remedy = "take it out with: sed -i '1s/^\\xEF\\xBB\\xBF//' %s" % path
+        raise StepFailed(
+            "%s:%d:%d: %s" % (path, fault.line, fault.column, fault.words),
+            remedy if fault.words == _BYTE_ORDER_MARK else _REMEDY,
+        ) from None
+
+
+def object_in(data: bytes) -> Json:
+    """The object in ``data``, {} where it is empty. Raises NoObject."""
     import json
 
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         head = data[: error.start].decode("utf-8")
-        line, column = _place(head, len(head))
-        raise StepFailed("%s:%d:%d: is not UTF-8 text" % (path, line, column), _REMEDY) from None
+        raise NoObject(_place(head, len(head)), "is not UTF-8 text") from None
     if text.startswith("\ufeff"):
-        raise StepFailed(
-            "%s:1:1: begins with a byte order mark, which the programs that read it refuse" % path,
-            "take it out with: sed -i '1s/^\\xEF\\xBB\\xBF//' %s" % path,
-        )
+        raise NoObject((1, 1), _BYTE_ORDER_MARK)
     if not text.strip():
         return {}
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         place, words = _diagnosis(text, error.pos, error.msg)
-        raise StepFailed("%s:%d:%d: %s" % (path, *_place(text, place), words), _REMEDY) from None
+        raise NoObject(_place(text, place), words) from None
     except (ValueError, RecursionError) as error:
-        raise StepFailed("%s:1:1: %s" % (path, error), _REMEDY) from None
+        raise NoObject((1, 1), str(error)) from None
     if not isinstance(document, dict):
-        line, column = _place(text, len(text) - len(text.lstrip()))
         kind = {list: "an array", str: "a string", bool: "true or false"}.get(
             type(document), "a single value"
         )
-        raise StepFailed(
-            "%s:%d:%d: holds %s where an object in braces is needed" % (path, line, column, kind), _REMEDY
-        )
+        place = len(text) - len(text.lstrip())
+        raise NoObject(_place(text, place), "holds %s where an object in braces is needed" % kind)
     return document
 
 

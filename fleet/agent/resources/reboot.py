@@ -47,7 +47,10 @@ class Reboot(Resource):
     def apply(
         self, host: Host, args: Json, differences: List[Difference], report: Reporter
     ) -> Optional[Json]:
-        """Always raises :class:`RebootRequested`."""
+        """Always raises: :class:`RebootRequested`, or StepFailed where the host would lose its GPU driver."""
+        from fleet.agent.driver import next_boot
+
+        next_boot.must_keep_the_driver(host)
         raise RebootRequested(float(args.get("deadline_s") or DEADLINE_S))
 
     def outlook(self, args: Json, differences: List[Difference], provided: Provides) -> Optional[str]:

@@ -270,6 +270,12 @@ def _broken(host: Host, name: str, verb: str, unit: Dict[str, str], result: Resu
         ["journalctl", "-u", name, "-n", "5", "--no-pager", "-o", "cat"], deadline_s=QUERY_DEADLINE_S
     )
     said = last_words(log, 5) if log.ok and log.stdout.strip() else last_words(result)
+    if name.startswith("nvidia-"):
+        from fleet.agent import gpu_failures
+
+        known = gpu_failures.explained(said)
+        if known is not None:
+            return StepFailed("%s: %s" % (known.reason, known.words), known.remedy, result)
     state = "%s (%s)" % (unit.get("ActiveState", "unknown"), unit.get("Result", "unknown"))
     return StepFailed(
         "%s of %s failed; it is %s%s" % (verb, name, state, ": " + said if said else ""),

@@ -13,6 +13,7 @@ from fleet.audit.driver import (
     WantedDriver,
     as_wanted,
     branch_of,
+    goes_with_driver,
     is_driver_package,
     kernels,
     loaded_version,
@@ -115,9 +116,17 @@ def versions(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     )
     if driver is not None and driver.exact is not None and library not in (None, driver.exact):
         what += f"; wanted is {driver.exact}"
+    heals = _reboot_heals(facts, library)
+    what += f"{_cause(facts)}; a reboot {'heals it' if heals else 'alone does not heal it'}"
     yield self.finding(
-        what + _cause(facts),
-        observed={"loaded": loaded.text, "disk": disk and disk.text, "library": library and library.text},
+        what,
+        observed={
+            "loaded": loaded.text,
+            "disk": disk and disk.text,
+            "library": library and library.text,
+            "reboot_heals": heals,
+            "in_use": bool(gpu_users(facts) or gpu_users(facts) is None),
+        },
         limit="one version",
         source="Failed to initialize NVML: Driver/library version mismatch",
         remedy=_reload(facts, library),
@@ -130,6 +139,12 @@ def _cause(facts: Facts) -> str:
     return f"; changed by {changed['command']} at {changed['at']}" if changed else ""
 
 
+def _reboot_heals(facts: Facts, library: Version | None) -> bool:
+    """Whether the kernel that boots next has the module that goes with the library."""
+    kernel = next_kernel(facts) or running_kernel(facts)
+    return library is not None and module_version(kernel) == library
+
+
 def _reload(facts: Facts, library: Version | None) -> str:
     """What brings the parts together again, and who would notice."""
     users = gpu_users(facts) or []
@@ -139,7 +154,7 @@ def _reload(facts: Facts, library: Version | None) -> str:
         else ""
     )
     kernel = next_kernel(facts) or running_kernel(facts)
-    if library is not None and module_version(kernel) == library:
+    if _reboot_heals(facts, library):
         return f"systemctl reboot{busy}"
     release = kernel.get("release") or fact(facts, "kernel.release")
     built = [one for one in fact(facts, "driver.dkms") or [] if upstream(str(one["version"])) == library]
@@ -182,7 +197,8 @@ def mixed(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if broken:
         states = ", ".join(f"{name} ({state})" for name, state in broken.items())
         parts.append(f"packages of the driver are not fully installed: {states}")
-    held = [name for name in fact(facts, "packages.held") or [] if _counts(facts, name)]
+    beside = [name for name in fact(facts, "packages.held") or [] if goes_with_driver(name)]
+    held = [name for name in beside if _counts(facts, name) or not is_driver_package(name)]
     if held and len(by_branch) > 1:
         parts.append(f"on hold: {_listed(held)}")
     parts += _two_sources(facts, broken)
@@ -320,10 +336,11 @@ def hold(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         return  # the driver task is about to replace them, and holds what it installs
     held = fact(facts, "packages.held") or []
     installed: Mapping[str, str] = fact(facts, "packages.installed") or {}
+    library = upstream(str(fact(facts, "driver.library_version") or ""))  # another, where one was upgraded
     loose = [
         name
         for name in sorted(installed)
-        if name.startswith(_CORE) and upstream(installed[name]) == loaded and name not in held
+        if name.startswith(_CORE) and upstream(installed[name]) in (loaded, library) and name not in held
     ]
     if not loose:
         return

@@ -12,7 +12,7 @@ import pytest
 import fleet.lab.simulation
 from fleet.agent.process import Result
 from fleet.agent.resources import load
-from fleet.agent.resources.base import Silent, StepFailed, StepPending
+from fleet.agent.resources.base import RebootRequested, Silent, StepFailed, StepPending
 from fleet.lab.simulation import contents
 from fleet.lab.simulation.deb import Entry
 from fleet.lab.simulation.hardware import hardware
@@ -27,6 +27,7 @@ SERVICE = "nvidia-persistenced.service"
 FILE = "/etc/modprobe.d/fleet-nvidia.conf"
 MODULES = load("nvidia_modules")
 INITRAMFS = load("initramfs")
+REBOOT = load("reboot")
 ARGS: dict[str, Any] = {
     "version": NEW, "flavour": "open", "load": ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm"],
     "forbid": ["nouveau", "nova_core"], "services": ["nvidia-persistenced"], "may_unload": True,
@@ -187,6 +188,20 @@ def test_nouveau_makes_way(tmp_path: Path) -> None:
         assert "blacklist nova_core" in host.text(f"/boot/initrd.img-{kernel}"), (
             "the next kernel holds it too"
         )
+
+
+def test_a_reboot_waits_for_the_module_of_the_kernel_that_boots(host: SimulatedHost) -> None:
+    host.build(NEW)
+    host.program("modules", "boot")
+    with pytest.raises(StepFailed, match=f"module_missing_for_kernel {NEXT}: the reboot was not sent"):
+        REBOOT.apply(host, {}, differences(host, REBOOT, {}), Silent())
+    host.build(NEW, NEXT)
+    host.write(FILE, "blacklist nouveau\nblacklist nova_core\n")
+    with pytest.raises(StepFailed, match=f"the initramfs of kernel {NEXT}, which boots next, is older"):
+        REBOOT.apply(host, {}, differences(host, REBOOT, {}), Silent())
+    converge(host, INITRAMFS, {"files": [FILE]})
+    with pytest.raises(RebootRequested):
+        REBOOT.apply(host, {}, differences(host, REBOOT, {}), Silent())
 
 
 def test_a_build_that_fails_is_told_before_the_old_driver_leaves(host: SimulatedHost) -> None:

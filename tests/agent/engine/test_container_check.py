@@ -240,6 +240,27 @@ def test_a_start_that_is_refused_has_a_reason(
     assert box.engine.containers == {}
 
 
+@pytest.mark.parametrize(("cuda", "driver"), [("12.4", "550.163.01"), ("13.0", "580.159.03")])
+def test_an_image_for_a_newer_driver_is_not_even_started(
+    box: Box, report: Any, cuda: str, driver: str
+) -> None:
+    environment = ["NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=535,driver<536"]
+    box.engine.images["i1"]["Config"] = {"Env": environment}
+    query = "\n".join(GPUS).replace("580.159.03", driver)
+    table = f"| NVIDIA-SMI {driver}   Driver Version: {driver}   CUDA Version: {cuda} |"
+    box.host.run = lambda argv, **options: Result(0, query if len(argv) > 1 else table, "")
+    if cuda == "13.0":
+        box.apply(report)
+        assert len(box.bodies()) == 2
+        return
+    failure = box.fails(report)
+    assert failure.what == (
+        "driver_too_old: the image needs cuda>=12.8; this host has driver 550.163.01 with CUDA 12.4"
+    )
+    assert box.bodies() == []
+    assert box.record["reason"] == failure.what
+
+
 def test_an_engine_older_than_the_hook_waits_for_leave_where_others_use_the_host(
     box: Box, report: Any
 ) -> None:
@@ -262,6 +283,11 @@ def test_an_engine_older_than_the_hook_waits_for_leave_where_others_use_the_host
             "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
             "fabric_not_ready",
         ),
+        (
+            "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 12040).",
+            "driver_too_old",
+        ),
+        ("Error 35: CUDA driver version is insufficient for CUDA runtime version", "driver_too_old"),
         ("something else", "cuda_unavailable"),
     ],
 )

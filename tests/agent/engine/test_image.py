@@ -96,7 +96,7 @@ def test_a_digest_the_registry_lacks_is_refused_naming_what_it_has(
             f"/etc/docker/certs.d/{REGISTRY}/ca.crt",
         ),
         ("toomanyrequests: You have reached your pull rate limit", "limits the number", "log in"),
-        ("write /var/lib/docker/tmp/x: no space left on device", "no room left", "df -h"),
+        ("write /var/lib/docker/tmp/x: no space left on device", "disk_full", "df -h /var/lib/docker"),
         ("pull access denied for torch", "refuses these credentials", "username and password"),
         (f'Get "https://{REGISTRY}/v2/": dial tcp: lookup x: no such host', "cannot be reached", "DNS"),
         ("http: server gave HTTP response to HTTPS client", "plain HTTP", "TLS"),
@@ -110,6 +110,40 @@ def test_failed_pulls_say_what_to_do(
     with pytest.raises(StepFailed, match=words) as caught:
         apply(host, report, "image", reference=REFERENCE, digest=DIGEST)
     assert remedy in (caught.value.remedy or "")
+
+
+def test_a_full_disk_is_named_by_its_place_and_nothing_else_is_removed(
+    engine: FakeEngine, host: Any, report: Any, root: Path
+) -> None:
+    other = {"Id": "other", "RepoDigests": [f"{REGISTRY}/old@sha256:{'0' * 64}"], "RepoTags": []}
+    engine.images["other"] = other
+    engine.info = {"DockerRootDir": "/mnt/data/engine"}
+    (root / "mnt/data/engine").mkdir(parents=True)
+    engine.pull_error = (
+        "failed to register layer: ApplyLayer exit status 1 stdout:  stderr: "
+        "write /opt/conda/lib/libtorch_cuda.so: no space left on device"
+    )
+    with pytest.raises(StepFailed) as caught:
+        apply(host, report, "image", reference=REFERENCE, digest=DIGEST)
+    assert caught.value.what.startswith(f"disk_full: pulling {REFERENCE} filled /mnt/data/engine,")
+    assert "free now" in caught.value.what
+    assert "it is part of /" in caught.value.what
+    assert "data-root" in (caught.value.remedy or "")
+    changing = {(method, path) for method, path, _ in engine.requests if method in ("POST", "DELETE")}
+    assert changing == {("POST", "/images/create")}
+    assert engine.images == {"other": other}
+    assert differences(host, "image", reference=REFERENCE, digest=DIGEST), "it does not count as present"
+
+
+def test_a_store_on_a_disk_of_its_own_leaves_the_host_its_room(
+    engine: FakeEngine, host: Any, report: Any, root: Path
+) -> None:
+    engine.info = {"DockerRootDir": "/store"}
+    (root / "store").symlink_to("/proc")  # another file system
+    engine.pull_error = "no space left on device"
+    with pytest.raises(StepFailed, match="filled /store") as caught:
+        apply(host, report, "image", reference=REFERENCE, digest=DIGEST)
+    assert "part of /" not in caught.value.what
 
 
 def test_credentials_go_in_a_header_and_nowhere_else(

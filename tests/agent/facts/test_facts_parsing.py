@@ -297,16 +297,19 @@ def test_only_graphical_sessions_that_stay_are_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('{\n  "live-restore": true,\n  "debug": false,}\n', 3, "not valid JSON"),
-        ("<!DOCTYPE html>\n<html></html>\n", 1, "starts with '<!DOCTYPE html>'"),
-        ('{\n}\n{\n "dns": []\n}\n', 3, "not valid JSON"),
-        ('{\n  // comment\n  "debug": true\n}\n', 2, "comments are not allowed"),
-        ('{"debug": NaN}', 1, "NaN is no number of JSON"),
-        ('[{"debug": true}]', 1, "not an object"),
+        ('{\n  "live-restore": true,\n  "debug": false,}\n', 3, "a comma before the closing bracket"),
+        ('{\n  "debug": false,\n}\n', 2, "a comma before the closing bracket"),
+        ("<!DOCTYPE html>\n<html></html>\n", 1, "it begins with '<!DOCTYPE html>"),
+        ('{\n}\n{\n "dns": []\n}\n', 3, "a second value begins here"),
+        ('{\n  // comment\n  "debug": true\n}\n', 2, "comments are not JSON"),
+        ('{"debug": NaN}', 1, "holds NaN"),
+        ('[{"debug": true}]', 1, "an object in braces is needed"),
+        ("\ufeff{}", 1, "a byte order mark"),
+        ('{\n "labels": ["gr\udcfcn"]\n}', 2, "not UTF-8 text"),
     ],
 )
 def test_a_broken_daemon_json_names_its_place(text: str, line: int, words: str) -> None:
-    part = engine.daemon_json(text)
+    part = engine.daemon_json(text.encode(errors="surrogateescape"))
     assert part["exists"]
     assert part["parsed"] is None
     assert part["error"]["line"] == line
@@ -314,7 +317,7 @@ def test_a_broken_daemon_json_names_its_place(text: str, line: int, words: str) 
 
 
 def test_an_empty_daemon_json_is_an_empty_object() -> None:
-    assert engine.daemon_json(" \n") == {"exists": True, "parsed": {}, "error": None}
+    assert engine.daemon_json(b" \n") == {"exists": True, "parsed": {}, "error": None}
     assert engine.daemon_json(None) == {"exists": False, "parsed": None, "error": None}
 
 
@@ -322,18 +325,18 @@ def test_an_empty_daemon_json_is_an_empty_object() -> None:
     ("text", "expected"),
     [
         (None, "/var/lib/docker"),
-        ('{"data-root": "/mnt/nvme/docker"}', "/mnt/nvme/docker"),
-        ('{"features": {"containerd-snapshotter": true}, "data-root": "/x"}', "/var/lib/containerd"),
-        ('{"features": {"containerd-snapshotter": false}}', "/var/lib/docker"),
-        ("broken", "/var/lib/docker"),
+        (b'{"data-root": "/mnt/nvme/docker"}', "/mnt/nvme/docker"),
+        (b'{"features": {"containerd-snapshotter": true}, "data-root": "/x"}', "/var/lib/containerd"),
+        (b'{"features": {"containerd-snapshotter": false}}', "/var/lib/docker"),
+        (b"broken", "/var/lib/docker"),
     ],
 )
-def test_where_images_will_be_stored(text: str | None, expected: str) -> None:
+def test_where_images_will_be_stored(text: bytes | None, expected: str) -> None:
     assert engine.configured_store(engine.daemon_json(text)) == expected
 
 
 def test_address_pools_come_from_daemon_json() -> None:
-    part = engine.daemon_json('{"default-address-pools": [{"base": "10.201.0.0/16", "size": 24}, "x"]}')
+    part = engine.daemon_json(b'{"default-address-pools": [{"base": "10.201.0.0/16", "size": 24}, "x"]}')
     assert engine.address_pools(part) == [{"base": "10.201.0.0/16", "size": 24}]
     assert engine.address_pools(engine.daemon_json(None)) == []
 

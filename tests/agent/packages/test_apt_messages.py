@@ -110,6 +110,11 @@ Err:4 https://repo.example.net/ubuntu2404  Packages
   File has unexpected size (1797735 != 1778230). Mirror sync in progress? [IP: 192.0.2.80 443]
 E: Some index files failed to download. They have been ignored, or old ones used instead.
 """
+PAGE = """\
+Err:1 https://repo.example.net/ubuntu2404  InRelease
+  Clearsigned file isn't valid, got 'NOSPLIT' (does the network require authentication?)
+E: The repository 'https://repo.example.net/ubuntu2404  InRelease' is no longer signed.
+"""
 NOT_FOUND = """\
 Ign:1 http://repo.example.net/debian nosuite InRelease
 Err:2 http://repo.example.net/debian nosuite Release
@@ -139,7 +144,8 @@ INTERRUPTED = (
         (DOWNGRADE, "downgrade_refused", "example-toolkit, example-toolkit-base", False),
         (UNMET, "unmet_dependency", "nvidia-driver-550", False),
         (NO_KEY, "no_public_key", "0123456789ABCDEF", False),
-        (CONFLICT, "signed_by_conflict", "/usr/share/keyrings/a.gpg", False),
+        (CONFLICT, "signed_by_conflict", "(/usr/share/keyrings/a.gpg and none)", False),
+        (PAGE, "no_repository", "https://repo.example.net/ubuntu2404", False),
         (SYNC, "mirror_sync", "https://repo.example.net/ubuntu2404", True),
         (NOT_FOUND, "not_found", "http://repo.example.net/debian nosuite Release", False),
         (GONE, "not_found", "http://repo.example.net/pool/x_1_amd64.deb", False),

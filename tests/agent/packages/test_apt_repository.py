@@ -179,10 +179,17 @@ def test_other_components_of_the_same_suite_with_the_same_key_are_no_clash(host:
         differences(host, {**args, "components": ["main"]})
 
 
-def test_a_source_that_cannot_be_fetched_is_taken_back(host: Any, report: Any) -> None:
-    said = "Err:2 https://repo.example.net/ubuntu2404/x86_64  Release\n  404  Not Found [IP: 192.0.2.1]\n"
-    host.on("apt-get", "update", answer=Result(100, said))
-    with pytest.raises(StepFailed, match="not on the server"):
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("404  Not Found [IP: 192.0.2.1]", "not on the server"),
+        ("Clearsigned file isn't valid, got 'NOSPLIT' (…)", "a page that is no repository"),
+    ],
+)
+def test_a_source_that_cannot_be_fetched_is_taken_back(host: Any, report: Any, said: str, words: str) -> None:
+    text = f"Err:2 https://repo.example.net/ubuntu2404/x86_64  InRelease\n  {said}\n"
+    host.on("apt-get", "update", answer=Result(100, text))
+    with pytest.raises(StepFailed, match=words):
         apply(host, report, repository())
     assert os.listdir(host.path("/etc/apt/sources.list.d")) == []
 

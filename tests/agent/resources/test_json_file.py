@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -29,6 +31,9 @@ RUNTIME = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "runtimeA
 
 def test_only_the_named_keys_change_and_order_and_indent_stay(host: FakeHost) -> None:
     real = host.write(PATH, SITE, 0o640)
+    if os.geteuid() == 0:
+        os.chown(real, 4711, 4712)
+    owner = real.stat().st_uid, real.stat().st_gid
     found = converge(host, RESOURCE, {"path": PATH, "merge": RUNTIME})
     assert found == [
         {
@@ -44,7 +49,27 @@ def test_only_the_named_keys_change_and_order_and_indent_stay(host: FakeHost) ->
     assert list(after.items()) == list(wanted.items())
     assert real.read_text().splitlines()[1] == '  "data-root": "/mnt/disk1/engine",'
     assert real.stat().st_mode & 0o777 == 0o640
+    assert (real.stat().st_uid, real.stat().st_gid) == owner
     assert [path.read_text() for path in host.folder.glob("*.bak")] == [SITE]
+
+
+def test_whoever_reads_it_meanwhile_sees_the_old_file_or_the_new_one_whole(host: FakeHost) -> None:
+    real = host.write(PATH, SITE)
+    seen = []
+
+    def watched(event: str, details: tuple[object, ...]) -> None:
+        if watching and event in ("open", "os.rename", "os.chmod", "os.chown", "os.remove"):
+            watching.clear()
+            seen.append(real.read_text())
+            watching.add(True)
+
+    watching = {True}
+    sys.addaudithook(watched)
+    try:
+        converge(host, RESOURCE, {"path": PATH, "merge": RUNTIME})
+    finally:
+        watching.clear()
+    assert set(seen) == {SITE, real.read_text()}
 
 
 def test_a_file_that_means_the_same_is_not_touched(host: FakeHost) -> None:

@@ -110,7 +110,8 @@ class Refusing(Systemd):
 
     def __call__(self, argv: list[str], stdin: str | None) -> Result:
         starts = argv[:2] in (["systemctl", "restart"], ["systemctl", "start"])
-        if starts and "refused" in self.host.text(CONF):
+        real = self.host.folder / CONF.lstrip("/")
+        if starts and real.exists() and "refused" in real.read_text():
             self.units["docker.service"].update(ActiveState="failed", Result="exit-code")
             return Result(1, "", "Job for docker.service failed")
         return super().__call__(argv, stdin)
@@ -129,6 +130,33 @@ def test_a_restart_that_fails_is_undone_with_the_former_configuration(host: Fake
     assert "refused" in host.text(CONF + ".fleet-refused")
     assert systemd.units["docker.service"]["ActiveState"] == "active"
     assert differences(host, RESOURCE, args) == []
+
+
+def test_a_configuration_that_was_not_there_before_goes_again(host: FakeHost) -> None:
+    from fleet.agent.resources.json_file import RESOURCE as JSON_FILE
+
+    systemd = Refusing(host, docker_service={})
+    (host.folder / "etc/docker").mkdir(parents=True)
+    converge(host, JSON_FILE, {"path": CONF, "merge": {"key": "refused"}, "backup": True})
+    args = {"name": "docker", "state": "started", "reflects": [CONF], "put_back": [CONF]}
+    with pytest.raises(StepFailed, match="with that the unit runs"):
+        converge(host, RESOURCE, args)
+    assert not (host.folder / CONF.lstrip("/")).exists()
+    assert "refused" in host.text(CONF + ".fleet-refused")
+    assert systemd.units["docker.service"]["ActiveState"] == "active"
+
+
+def test_of_several_changes_the_unit_gets_back_what_it_ran_with(host: FakeHost) -> None:
+    from fleet.agent.resources.json_file import RESOURCE as JSON_FILE
+
+    Refusing(host, docker_service={})
+    host.write(CONF, '{"kept": 1}')
+    for key in ("first", "second"):  # the run was cut off between the first and its restart
+        converge(host, JSON_FILE, {"path": CONF, "merge": {key: "refused"}, "backup": True})
+    args = {"name": "docker", "state": "started", "reflects": [CONF], "put_back": [CONF]}
+    with pytest.raises(StepFailed, match="as it was before"):
+        converge(host, RESOURCE, args)
+    assert host.text(CONF) == '{"kept": 1}'
 
 
 def test_an_old_backup_is_not_what_the_service_ran_with(host: FakeHost) -> None:
@@ -227,6 +255,28 @@ def test_a_broken_start_shows_the_services_own_last_words(host: FakeHost) -> Non
     ):
         converge(host, RESOURCE, {"name": "docker", "state": "started"})
     assert "journalctl -u docker.service -n 5 --no-pager -o cat" in host.argvs()
+
+
+def test_a_fabric_manager_of_another_version_names_both(host: FakeHost) -> None:
+    name = "nvidia-fabricmanager"
+    systemd = Systemd(host, **{f"{name}_service": {"ActiveState": "failed", "Result": "exit-code"}})
+    said = (
+        "Starting NVIDIA fabric manager service...\n"
+        "fabric manager NVIDIA GPU driver interface version 570.124.06 don't match with driver version"
+        " 570.86.15. Please update with matching NVIDIA driver package.\n"
+        f"{name}.service: Control process exited, code=exited, status=1/FAILURE\n"
+    )
+
+    def answer(argv: list[str], stdin: str | None) -> Result:
+        if argv[0] == "journalctl":
+            return Result(0, said)
+        return Result(1) if argv[1] == "start" else systemd(argv, stdin)
+
+    host.answer = answer
+    with pytest.raises(StepFailed) as caught:
+        converge(host, RESOURCE, {"name": name, "state": "started"})
+    assert caught.value.what.startswith("fabricmanager_mismatch: ")
+    assert "version 570.124.06 and the loaded driver of 570.86.15" in caught.value.what
 
 
 def test_a_masked_unit_needs_the_operator(host: FakeHost) -> None:
