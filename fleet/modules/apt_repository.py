@@ -52,7 +52,12 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
 
 
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
-    """One ``apt_repository`` step."""
+    """One ``apt_repository`` step, on hosts with apt only."""
+    manager = (facts.get("packages") or {}).get("manager")
+    if manager not in (None, "apt"):
+        raise ArgumentProblem(
+            f"an apt repository is written here, but this host has {manager}; guard it with when:"
+        )
     return [
         context.step("repository", "apt_repository", repository(args, context), deadline_s=PACKAGE_DEADLINE_S)
     ]

@@ -18,10 +18,22 @@ import pytest
 from fleet.core.secret import Secret
 from fleet.modules import known_names, load, short_name
 from fleet.modules.arguments import canonical_names, converted
-from fleet.modules.base import Context
+from fleet.modules.base import ArgumentProblem, Context
 from tests.facts import healthy_facts, healthy_gpu_facts, rented_facts
 
 HERE = Path(__file__).parent
+# The systems that modules are made for, as far as facts tell them apart.
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "debian-11": {"os.id": "debian", "os.version_id": "11", "os.codename": "bullseye"},
+    "debian-12": {"os.id": "debian", "os.version_id": "12", "os.codename": "bookworm"},
+    "debian-13": {"os.id": "debian", "os.version_id": "13", "os.codename": "trixie"},
+    "ubuntu-22.04": {"os.id": "ubuntu", "os.version_id": "22.04", "os.codename": "jammy"},
+    "ubuntu-24.04": {"os.id": "ubuntu", "os.version_id": "24.04", "os.codename": "noble"},
+    "el-9": {"os.id": "rocky", "os.version_id": "9.4", "os.codename": None, "packages.manager": "dnf"},
+}
+# What these do depends on the system; they have files for each.
+BY_SYSTEM = ("docker_engine", "container_toolkit", "nvidia_driver", "preflight")
+APT_ONLY = ("apt", "apt_repository")
 CASES = sorted(HERE.glob("*/*.json"))
 
 
@@ -79,6 +91,24 @@ def test_module_makes_exactly_these_steps(path: Path) -> None:
         case["expect"] = found
         path.write_text(json.dumps(case, indent=2, ensure_ascii=False) + "\n")
     assert found == case["expect"]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_other_modules_do_the_same_on_every_system(system: str) -> None:
+    looked_at = 0
+    for path in CASES:
+        case = json.loads(path.read_text())
+        of_a_system = any(key.startswith(("os.", "packages.")) for key in case.get("facts", {}))
+        if path.parent.name in BY_SYSTEM or of_a_system:
+            continue
+        case["facts"] = {**case.get("facts", {}), **SYSTEMS[system]}
+        if system == "el-9" and path.parent.name in APT_ONLY:
+            with pytest.raises(ArgumentProblem, match="but this host has dnf"):
+                outcome(path.parent.name, case)
+            continue
+        assert json.loads(json.dumps(outcome(path.parent.name, case))) == case["expect"], path
+        looked_at += 1
+    assert looked_at > 50
 
 
 def test_every_module_has_a_golden_file() -> None:
