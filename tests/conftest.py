@@ -6,6 +6,7 @@ Tests of the lab are marked ``lab``. Where no lab can be had they are skipped, e
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -70,6 +71,20 @@ def lab_host(lab: Lab) -> Iterator[HostFactory]:
     Takes the fields of :class:`HostDefinition`; its name and address are chosen. How fleet reaches it
     is ``connection_variables(lab, host)``. It is removed when the test ends.
     """
+    with _hosts_made(lab) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def module_host(lab: Lab) -> Iterator[HostFactory]:
+    """As ``lab_host``, for hosts that the tests of one module leave as they find them."""
+    with _hosts_made(lab) as make:
+        yield make
+
+
+@contextlib.contextmanager
+def _hosts_made(lab: Lab) -> Iterator[HostFactory]:
+    """A factory of hosts, which are removed in the end."""
     made: list[str] = []
 
     def make(**fields: Any) -> HostDefinition:
@@ -79,9 +94,11 @@ def lab_host(lab: Lab) -> Iterator[HostFactory]:
         made.append(name)
         return lab.add_host(HostDefinition(name=name, address="", **fields))
 
-    yield make
-    for name in made:
-        lab.remove_host(name)
+    try:
+        yield make
+    finally:
+        for name in made:
+            lab.remove_host(name)
 
 
 @pytest.fixture

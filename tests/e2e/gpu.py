@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fleet.lab import faults
 from fleet.lab.access import write_inventory
 from fleet.lab.definition import HostDefinition
@@ -15,6 +17,8 @@ from fleet.lab.simulation.view import FOLDER
 
 BRANCH = "580"
 OLD_DRIVER = "550.163.01"
+# What fleet leaves on a host besides holds, so that others keep the versions.
+KEEPS_VERSIONS = ("/etc/apt/apt.conf.d/52fleet-nvidia", "/etc/apt/preferences.d/fleet-nvidia.pref")
 
 
 def gpu_inventory(folder: Path, lab: Lab, hosts: list[HostDefinition], **more: Any) -> Path:
@@ -42,8 +46,6 @@ def gpu_inventory(folder: Path, lab: Lab, hosts: list[HostDefinition], **more: A
 
 def json_variables(lab: Lab) -> dict[str, Any]:
     """The variables that the lab wrote when it came up."""
-    import yaml
-
     found: dict[str, Any] = yaml.safe_load((lab.state.directory / "variables.yaml").read_text())
     return found
 
@@ -73,7 +75,7 @@ def seen_in_container(lab: Lab, host: str, image: str, *request: str) -> list[st
 def versions(lab: Lab, host: str) -> dict[str, str]:
     """The driver's version as each part of the host has it, by other ways than fleet's."""
     script = r"""
-    sed -n 's/^NVRM version:.*Module[^0-9]*\([0-9.]*\) .*/loaded \1/p' /proc/driver/nvidia/version
+    echo "loaded $(grep -oE -m 1 '[0-9]{3}\.[0-9]+(\.[0-9]+)?' /proc/driver/nvidia/version)"
     echo "disk $(modinfo -F version nvidia)"
     echo "library $(readlink -f /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1 | sed 's/.*\.so\.//')"
     echo "smi $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | sort -u | tr '\n' ' ')"
@@ -101,3 +103,16 @@ def unit_pid(lab: Lab, host: str, unit: str) -> int:
     """The main process of a unit; 0 where it does not run."""
     said = faults.execute(lab, host, "systemctl", "show", "--property", "MainPID", "--value", unit)
     return int(said.stdout.strip() or 0)
+
+
+def services_run(lab: Lab, host: str, *units: str) -> None:
+    """The services of a host with NVSwitches run, by systemd's word."""
+    wanted = units or ("nvidia-fabricmanager", "nvidia-persistenced")
+    said = faults.execute(lab, host, "systemctl", "is-active", *wanted, check=False).stdout.split()
+    assert said == ["active"] * len(wanted)
+
+
+def installed(lab: Lab, host: str, package: str) -> bool:
+    """Whether dpkg has ``package`` installed."""
+    asked = ("dpkg-query", "-W", "-f", "${db:Status-Status}", package)
+    return faults.execute(lab, host, *asked, check=False).stdout == "installed"
