@@ -15,7 +15,8 @@ init.error                 an NVML error number from initialisation
 module_load_error          modprobe refuses with this text
 module_holders             so many unnamed holders of the module (it cannot be unloaded)
 nouveau_holders            the same for nouveau; 1: the console is on the card, as it is with a screen
-dkms_build                 fail: no module can be built
+module_load                hang: modprobe goes on until the fault is over
+dkms_build                 fail: no module can be built; hang: a build goes on until the fault is over
 secure_boot, mok_enrolled  Secure Boot on, and whether the modules' key is enrolled
 mok_confirm                1: somebody is at the console at the next boot, to confirm a key that was imported
 gpu.N.mig_…                MIG devices: :func:`mig`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import fleet.lab.simulation
+from fleet.lab.engine import wait_until
 from fleet.lab.simulation import contents
 from fleet.lab.simulation.deb import Entry
 from fleet.lab.simulation.hardware import hardware
@@ -121,6 +123,21 @@ def test_a_failing_build_leaves_its_log(h100: Root) -> None:
     assert done.returncode == 10
     assert "Bad return status for module build on kernel" in done.stderr
     assert "Error 2" in (h100.path / f"var/lib/dkms/nvidia/{DRIVER}/build/make.log").read_text()
+
+
+def test_what_hangs_goes_on_when_the_fault_is_over(h100: Root) -> None:
+    h100.fault("dkms_build=hang", "module_load=hang")
+    record = h100.path / f"var/lib/dkms/nvidia/{DRIVER}/build"
+    with ThreadPoolExecutor() as pool:
+        build = pool.submit(h100.build)
+        wait_until(record.is_dir, "the build has begun", deadline=60)
+        load = pool.submit(h100.run, "modprobe", "nouveau")
+        assert not (record / "make.log").exists()
+        assert not (build.done() or load.done())
+        h100.fault()
+        assert build.result(60).returncode == 0
+        assert load.result(60).returncode == 0
+    assert (record / "make.log").exists()
 
 
 def test_nouveau_is_in_the_way_until_the_initramfs_forbids_it(tmp_path: Path) -> None:
