@@ -5,8 +5,7 @@ The witnesses are the pids and start times of their processes and of dockerd, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
