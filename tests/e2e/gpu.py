@@ -105,11 +105,14 @@ def unit_pid(lab: Lab, host: str, unit: str) -> int:
     return int(said.stdout.strip() or 0)
 
 
-def services_run(lab: Lab, host: str, *units: str) -> None:
-    """The services of a host with NVSwitches run, by systemd's word."""
-    wanted = units or ("nvidia-fabricmanager", "nvidia-persistenced")
-    said = faults.execute(lab, host, "systemctl", "is-active", *wanted, check=False).stdout.split()
-    assert said == ["active"] * len(wanted)
+def services_run(lab: Lab, host: str) -> None:
+    """The services of a host with NVSwitches run, by systemd's word, once a boot has come to its end."""
+    # A unit that has nothing to do with GPUs may have failed: then this is not 0, and the boot is over, too.
+    faults.execute(lab, host, "systemctl", "is-system-running", "--wait", check=False)
+    units = ("nvidia-fabricmanager", "nvidia-persistenced")
+    said = faults.execute(lab, host, "systemctl", "is-active", *units, check=False).stdout.split()
+    if said != ["active"] * len(units):
+        raise AssertionError(faults.execute(lab, host, "systemctl", "status", *units, check=False).stdout)
 
 
 def installed(lab: Lab, host: str, package: str) -> bool:
