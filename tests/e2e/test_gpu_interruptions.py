@@ -15,7 +15,7 @@ from fleet.lab import faults
 from fleet.lab.definition import HostDefinition
 from fleet.lab.engine import wait_until
 from fleet.lab.lab import Lab
-from fleet.lab.simulation.faults import switch
+from fleet.lab.simulation.faults import process_on_gpu, switch
 from fleet.lab.simulation.hardware import hardware
 from tests.conftest import HostFactory
 from tests.e2e import gpu, harness
@@ -136,3 +136,33 @@ def test_the_worker_is_killed_between_the_old_module_and_the_new(scene: Callable
     failed = running.finish()
     assert failed.code == 1, failed.said
     here.converges()
+
+
+def test_the_power_goes(scene: Callable[..., Scene]) -> None:
+    """The controller is there when the host comes back, and finds nobody at work on it."""
+    here = scene()
+    running = here.in_the_middle()
+    faults.stop(here.lab, here.host, power=True)
+    faults.start(here.lab, here.host)
+    here.go_on()
+    failed = running.finish()
+    assert failed.code == 1, failed.said
+    assert "fleet resume" in failed.said
+    here.converges()
+
+
+def test_a_job_begins_while_the_driver_is_built(scene: Callable[..., Scene]) -> None:
+    """Nobody used the GPUs when the run was planned. The job keeps its driver, and is named."""
+    here = scene(driver=gpu.OLD_DRIVER)
+    running = here.in_the_middle()
+    with process_on_gpu(here.lab, here.host, user="daemon") as pid:
+        here.go_on()
+        begun = gpu.process_start(here.lab, here.host, pid)
+        done = running.finish()
+        assert done.code == 5, done.said
+        assert f"(pid {pid}, user daemon" in done.said
+        assert gpu.process_start(here.lab, here.host, pid) == begun
+        assert gpu.OLD_DRIVER in faults.shell(here.lab, here.host, "cat /proc/driver/nvidia/version")
+    after = here.fleet("provision", here.inventory, "--tags", "driver")
+    assert after.code == 0, after.said
+    here.agrees()
