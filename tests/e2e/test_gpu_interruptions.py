@@ -33,7 +33,7 @@ class Scene:
         self.fleet = fleet
         self.inventory = str(gpu.gpu_inventory(fleet.folder, lab, [host]))
 
-    def in_the_middle(self, fault: str = "dkms_build", command: str = "dkms install") -> Running:
+    def in_the_middle(self, fault: str = "dkms_build", command: str = "/dkms install ") -> Running:
         """Start a run, and wait until ``command`` runs and hangs."""
         switch(self.lab, self.host, {fault: "hang"})
         running = self.fleet.start("provision", self.inventory, "--tags", "driver")
@@ -49,9 +49,11 @@ class Scene:
         """What hangs goes on, where it is still there."""
         switch(self.lab, self.host, {})
 
-    def kill_worker(self) -> None:
-        """The worker and all it started."""
-        faults.shell(self.lab, self.host, "systemctl kill --kill-who=all --signal=KILL 'fleet-*.service'")
+    def kill_worker(self, who: str = "all") -> None:
+        """The worker and all it started; ``main``: the worker alone."""
+        kill = ("systemctl", "kill", f"--kill-who={who}", "--signal=KILL")
+        # The lab has services of the name fleet-…, too; a run's begins with its number, in hexadecimal.
+        faults.execute(self.lab, self.host, *kill, "fleet-[0-9a-f]*-[0-9].service")
 
     def converges(self) -> None:
         """After ``fleet resume`` everything is there once, and of one version; a second run finds nothing."""
@@ -124,11 +126,29 @@ def test_the_worker_is_killed(scene: Callable[..., Scene]) -> None:
     here.converges()
 
 
+def test_the_worker_alone_is_killed(scene: Callable[..., Scene]) -> None:
+    """apt goes on without it: resume waits for it, and starts no second one."""
+    here = scene()
+    running = here.in_the_middle()
+    here.kill_worker("main")
+    failed = running.finish()
+    assert failed.code == 1, failed.said
+    resumed = here.fleet.start("resume", "last", "-vv")
+    wait_until(
+        lambda: resumed.says("left by a killed worker"), "apt is waited for", deadline=60, host=here.host
+    )
+    here.go_on()
+    done = resumed.finish()
+    assert done.code == 0, done.said
+    assert harness.installations(here.lab, here.host, "nvidia-kernel-open-dkms") == 1
+    here.agrees()
+
+
 def test_the_worker_is_killed_between_the_old_module_and_the_new(scene: Callable[..., Scene]) -> None:
     """No driver is loaded and the services are stopped: resume loads the new one, and starts them again."""
     here = scene(driver=gpu.OLD_DRIVER)
     gpu.services_run(here.lab, here.host)
-    running = here.in_the_middle("module_load", "modprobe nvidia")
+    running = here.in_the_middle("module_load", "/modprobe nvidia ")
     loaded = faults.shell(here.lab, here.host, "ls /sys/module /proc/driver")
     assert "nvidia" not in loaded.split()
     here.kill_worker()
