@@ -13,7 +13,7 @@ from fleet.agent.resources.base import Silent, StepFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Optional
 
     from fleet.agent.host import Host
 
@@ -44,9 +44,12 @@ def answer(host: Host, queries: List[Json]) -> Dict[str, Json]:
 def _answer(host: Host, query: Json) -> Any:
     kind = query["kind"]
     if kind == "package_versions":
-        return package_versions(host, query["names"], query.get("repositories") or [])
+        proxies = query.get("proxies")
+        return package_versions(host, query["names"], query.get("repositories") or [], proxies)
     if kind == "path":
         return path(host, query["path"])
+    if kind == "file_is":
+        return file_is(host, query["path"], query.get("content"))
     if kind == "file_content":
         return file_content(host, query["path"], int(query.get("limit") or CONTENT_LIMIT))
     if kind == "registry_digest":
@@ -78,6 +81,14 @@ def path(host: Host, name: str) -> Json:
         "size": status.st_size,
         "sha256": _sha256(real) if kind == "file" and status.st_size <= HASH_LIMIT else None,
     }
+
+
+def file_is(host: Host, name: str, content: Any) -> Json:
+    """{"same"}: whether the file holds this text, a secret perhaps; of None, whether there is no file."""
+    from fleet.agent.files import read_bytes
+
+    wanted = None if content is None else str(host.secret(content)).encode("utf-8", "surrogateescape")
+    return {"same": read_bytes(host, name) == wanted}
 
 
 def _sha256(real: str) -> str:
@@ -124,11 +135,14 @@ def registry_digest(host: Host, query: Json) -> Json:
 # --- packages
 
 
-def package_versions(host: Host, names: List[str], repositories: List[Json]) -> Dict[str, List[str]]:
+def package_versions(
+    host: Host, names: List[str], repositories: List[Json], proxies: Optional[Json] = None
+) -> Dict[str, List[str]]:
     """name -> versions offered, newest first; [] for a name that nobody offers.
 
     With ``repositories`` (arguments of ``apt_repository``) only those are asked; without, the host's own
     sources: its lists as they are when at most a day old and they have every name, else refreshed privately.
+    ``proxies``: ``http``, ``https``, ``no_proxy``, in place of what the host's own apt is set to.
     """
     from fleet.agent.facts import packages as facts
 
@@ -148,6 +162,8 @@ def package_versions(host: Host, names: List[str], repositories: List[Json]) -> 
             if all(found.values()):  # else they may be those of some sources only
                 return found
     with PrivateApt(host) as private:
+        if proxies:
+            private.go_through(proxies, repositories)
         private.configure(repositories)
         private.refresh()
         return _versions(host, names, private.options())
@@ -173,6 +189,7 @@ class PrivateApt:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._directory = ""
+        self._conf = ""
         self._own_sources = False
 
     def __enter__(self) -> PrivateApt:
@@ -184,7 +201,8 @@ class PrivateApt:
         for name in ("sources", "keys", "lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(self._directory, name))
         # Only a file can clear a list of settings, and one given by -c is read after the host's own.
-        with open(os.path.join(self._directory, "apt.conf"), "w", encoding="ascii") as stream:
+        self._conf = os.path.join(self._directory, "apt.conf")
+        with open(self._conf, "w", encoding="ascii") as stream:
             stream.write("".join("#clear %s;\n" % hook for hook in UPDATE_HOOKS))
         return self
 
@@ -192,6 +210,18 @@ class PrivateApt:
         import shutil
 
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def go_through(self, proxies: Json, repositories: List[Json]) -> None:
+        """Have apt use these proxies; the servers of ``no_proxy`` are spelled out, as apt wants them."""
+        from fleet.agent.package_manager import apt_proxies, apt_sources
+
+        named = [self._host.secret(uri) for one in repositories for uri in one.get("uris") or ()]
+        texts = named if repositories else apt_sources.read_all(self._host).values()
+        servers = apt_proxies.servers(" ".join(texts))
+        ways = {name: self._host.secret(proxies.get(name)) for name in ("http", "https")}
+        text = apt_proxies.settings(ways, proxies.get("no_proxy") or (), servers)
+        with open(self._conf, "a", encoding="utf-8") as stream:
+            stream.write(text)
 
     def configure(self, repositories: List[Json]) -> None:
         """Write the sources; without any, the host's own are used."""
@@ -222,7 +252,7 @@ class PrivateApt:
             settings["Dir::Etc::sourcelist"] = "/dev/null"
             settings["Dir::Etc::sourceparts"] = os.path.join(self._directory, "sources")
         words = [word for name in settings for word in ("-o", "%s=%s" % (name, settings[name]))]
-        return ["-c", os.path.join(self._directory, "apt.conf"), *words]
+        return ["-c", self._conf, *words]
 
     def refresh(self) -> None:
         from fleet.agent.package_manager.apt import Apt

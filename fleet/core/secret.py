@@ -12,6 +12,7 @@ import json
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable
+from typing import Any
 
 MASK = "********"
 
@@ -50,6 +51,22 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError(f"secret {self.name} must not be serialised")
+
+
+def referenced(value: Any, path: str, found: dict[str, Secret]) -> Any:
+    """``value`` with each Secret in it replaced by a reference to an id that starts with ``path``.
+
+    The Secrets are put into ``found`` by these ids; they travel beside the value.
+    """
+    if isinstance(value, Secret):
+        found[path] = value
+        return {"$secret": path}
+    dot = "" if path.endswith(":") else "."
+    if isinstance(value, dict):
+        return {key: referenced(item, f"{path}{dot}{key}", found) for key, item in value.items()}
+    if isinstance(value, list):
+        return [referenced(item, f"{path}{dot}{number}", found) for number, item in enumerate(value)]
+    return value
 
 
 class Scrubber:

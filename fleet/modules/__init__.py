@@ -13,6 +13,7 @@ from fleet.modules.base import (
     Module,
     no_check,
     no_needs,
+    no_proxies,
     no_results,
     no_steps,
 )
@@ -42,6 +43,7 @@ _FILES = {
     "nvidia_driver": "nvidia_driver",
     "package": "package",
     "preflight": "preflight",
+    "proxy": "proxy",
     "reboot": "reboot",
     "registry_login": "registry_login",
     "service": "service",
@@ -109,6 +111,7 @@ def load(name: str) -> Module:
         steps=getattr(code, "steps", no_steps),
         results=getattr(code, "results", no_results),
         check=getattr(code, "check", no_check),
+        proxies=getattr(code, "proxies", no_proxies),
         free_form=getattr(code, "FREE_FORM", None),
         ends_segment=getattr(code, "ENDS_SEGMENT", False),
         any_arguments=getattr(code, "ANY_ARGUMENTS", False),

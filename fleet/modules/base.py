@@ -158,6 +158,7 @@ NeedsFunction = Callable[[Json, Facts, Context], "list[Json]"]
 StepsFunction = Callable[[Json, Facts, Answers, Context], "list[Step]"]
 ResultsFunction = Callable[[Json, Facts, Answers, Context], "list[ControllerResult]"]
 CheckFunction = Callable[[Json, bool], "list[ArgumentProblem]"]
+ProxiesFunction = Callable[[Json], "Json | None"]
 
 
 def no_needs(args: Json, facts: Facts, context: Context) -> list[Json]:
@@ -180,9 +181,16 @@ def no_check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
     return []
 
 
+def no_proxies(args: Json) -> Json | None:
+    """A module that leads nobody out."""
+    return None
+
+
 @dataclass(frozen=True)
 class Module:
     """A module, loaded. ``free_form`` is the argument a plain string is (command, shell).
+    ``proxies``: what later tasks' questions about repositories are asked through, since they are asked before
+    anything is written on the host.
     ``reads_facts``: it decides by more facts than those of its host's identity and packages.
 
     ``decides``: it acts or judges on the controller, so its conditions must be decided there, too.
@@ -194,6 +202,7 @@ class Module:
     steps: StepsFunction = no_steps
     results: ResultsFunction = no_results
     check: CheckFunction = no_check
+    proxies: ProxiesFunction = no_proxies
     free_form: str | None = None
     ends_segment: bool = False
     any_arguments: bool = False

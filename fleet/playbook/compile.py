@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fleet.agent import protocol
-from fleet.core.secret import Secret
+from fleet.core.secret import Secret, referenced
 from fleet.modules import load
 from fleet.modules.base import Answers, ControllerResult, Facts, Json
 from fleet.playbook import registered
@@ -101,14 +101,16 @@ class HostCompiler:
         return self._segment
 
     def queries(self, facts: Facts) -> list[Json]:
-        """What the modules of the next segment must know of the host. Raises InputError."""
+        """What the modules of the next segment must know of the host; may hold Secrets. Raises InputError."""
         around = self._surroundings(facts, None, None)
         asked: list[Json] = []
+        through: Json | None = None
         for unit in self._drafted(facts).units:
             if unit.skipped is not None:
                 continue
             questions = around.queries(unit)
-            asked += questions
+            asked += [_through(through, query) for query in questions]
+            through = unit.module.proxies(unit.args) or through
             if not questions and around.stops(unit):
                 break  # a host that preflight refuses is asked nothing more
         return asked
@@ -305,7 +307,7 @@ class _Making:
         task = unit.task
         condition = self._condition(unit)
         for step in unit.steps:
-            step["args"] = self._without_secrets(step["args"], f"{step['id']}:")
+            step["args"] = referenced(step["args"], f"{step['id']}:", self.secrets)
             if condition is not None:
                 own = step.get("when")
                 step["when"] = condition if own is None else {"all": [condition, own]}
@@ -331,17 +333,11 @@ class _Making:
             return None
         return conditions[0] if len(conditions) == 1 else {"all": conditions}
 
-    def _without_secrets(self, value: Any, path: str) -> Any:
-        """``value`` with each Secret replaced by a reference; the Secret is kept under the same id."""
-        if isinstance(value, Secret):
-            self.secrets[path] = value
-            return {"$secret": path}
-        dot = "" if path.endswith(":") else "."
-        if isinstance(value, dict):
-            return {key: self._without_secrets(item, f"{path}{dot}{key}") for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._without_secrets(item, f"{path}{dot}{number}") for number, item in enumerate(value)]
-        return value
+
+def _through(proxies: Json | None, query: Json) -> Json:
+    """The query, asked through the proxies of a task before it, if it leaves the host."""
+    outwards = proxies is not None and query["kind"] == "package_versions"
+    return {**query, "proxies": proxies} if outwards else query
 
 
 def _work(play: Play, options: RunOptions) -> list[tuple[Task, str]]:

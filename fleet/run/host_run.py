@@ -245,9 +245,7 @@ class HostRun:
         wanted = list(queries)
         if not wanted:
             return {}
-        answer = self._link.agent.request("query", {"queries": wanted}, deadline_s=self.QUERY_DEADLINE_S)
-        answers: Mapping[str, Any] = answer["answers"]
-        return answers
+        return self._link.answers(wanted, self.QUERY_DEADLINE_S)
 
     def _heed(self, segment: CompiledSegment) -> None:
         """What the controller itself decided while compiling: messages, refusals, waiting for leave.

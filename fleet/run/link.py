@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import ConnectionLost, HostFailed, HostKeyMismatch, HostKeyUnknown, HostUnreachable
+from fleet.core.secret import Secret, referenced
 from fleet.run.control import Control
 
 
@@ -68,6 +69,17 @@ class Link:
         if self._agent is None:
             self._agent = self._connect(self._settings)
         return self._agent
+
+    def answers(self, queries: Sequence[Mapping[str, Any]], deadline_s: float) -> Mapping[str, Any]:
+        """The agent's answers by query; secrets in the queries travel beside them."""
+        found: dict[str, Secret] = {}
+        asked = [referenced(query, f"{query['id']}:", found) for query in queries]
+        params: dict[str, Any] = {"queries": asked}
+        if found:
+            params["secrets"] = {name: secret.reveal() for name, secret in found.items()}
+        answer = self.agent.request("query", params, secrets_in=bool(found), deadline_s=deadline_s)
+        answers: Mapping[str, Any] = answer["answers"]
+        return answers
 
     @property
     def is_open(self) -> bool:
