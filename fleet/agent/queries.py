@@ -216,6 +216,8 @@ class PrivateApt:
         from fleet.agent.package_manager import apt_proxies, apt_sources
 
         named = [self._host.secret(uri) for one in repositories for uri in one.get("uris") or ()]
+        keys = [one["key"] for one in repositories if one.get("key")]
+        named += [self._host.secret(key["url"]) for key in keys if key.get("url")]
         texts = named if repositories else apt_sources.read_all(self._host).values()
         servers = apt_proxies.servers(" ".join(texts))
         ways = {name: self._host.secret(proxies.get(name)) for name in ("http", "https")}
@@ -231,7 +233,7 @@ class PrivateApt:
         for repository in repositories:
             signed_by = None
             if repository.get("key"):
-                content, ending = apt_repository.key_content(self._host, repository)
+                content, ending = apt_repository.key_content(self._host, repository, ["-c", self._conf])
                 signed_by = os.path.join(self._directory, "keys", "%s.%s" % (repository["name"], ending))
                 with open(signed_by, "wb") as stream:
                     stream.write(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,24 @@ def registry_variables(lab: Lab) -> dict[str, Any]:
     }
 
 
-def write_inventory(path: Path, lab: Lab, hosts: list[HostDefinition], **more: Any) -> Path:
-    """An inventory of ``hosts`` in the group ``gpu``, with ``more`` variables for all of them."""
+def write_inventory(
+    path: Path,
+    lab: Lab,
+    hosts: list[HostDefinition],
+    *,
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Path:
+    """An inventory of ``hosts`` in the group ``gpu``, with ``more`` variables for all of them.
+
+    ``groups``: further groups by name, each as the format has it (``hosts``, ``vars``).
+    """
     document = {
         "all": {
             "vars": {**(registry_variables(lab) if lab.definition.registry else {}), **more},
             "children": {
                 "gpu": {"hosts": {host.name: connection_variables(lab, host) for host in hosts}},
+                **(groups or {}),
             },
         }
     }

@@ -48,7 +48,9 @@ ARGUMENTS = {
     ),
 }
 _WRITTEN = "Written by fleet: http_proxy, https_proxy and no_proxy of the inventory."
-_PROXY = re.compile(r"https?://(?:[^\s/@\"'\\;{}$]+@)?[A-Za-z0-9.-]+(?::\d+)?/?|https?://\[[0-9A-Fa-f:]+\](?::\d+)?/?")
+_PROXY = re.compile(
+    r"https?://(?:[^\s/@\"'\\;{}$]+@)?[A-Za-z0-9.-]+(?::\d+)?/?|https?://\[[0-9A-Fa-f:]+\](?::\d+)?/?"
+)
 _LOGIN = re.compile(r"https?://[^/@]*:[^/@]*@")
 _EXEMPT = re.compile(r"(?:\*|(?:\*?\.)?[A-Za-z0-9-][A-Za-z0-9.:/-]*)")
 
@@ -60,7 +62,9 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
         value = args.get(name)
         text = value.reveal() if isinstance(value, Secret) else value
         if isinstance(text, str) and text and "{{" not in text and not _PROXY.fullmatch(text):
-            message = f"{name} must be the address of a proxy, http://host:port; other characters in a login as %40"
+            message = (
+                f"{name} must be the address of a proxy, http://host:port; other characters in a login as %40"
+            )
             problems.append(ArgumentProblem(message, name))
     exempt = args.get("no_proxy")
     for entry in exempt if isinstance(exempt, list) else []:
@@ -83,7 +87,9 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     """Whether the engine already has these proxies, where it could not be restarted for others."""
     if not _has_systemd(facts) or restart_permitted(facts, context):
         return []
-    return [{"id": "engine", "kind": "file_is", "path": ENGINE_VALUES, "content": _engine_text(proxies(args))}]
+    return [
+        {"id": "engine", "kind": "file_is", "path": ENGINE_VALUES, "content": _engine_text(proxies(args))}
+    ]
 
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
@@ -112,9 +118,9 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
     if wanted:
         folder = {"path": ENGINE_FOLDER, "state": "present"}
         made.append(context.step("folder", "directory", folder))
-    made.append(_file("values", ENGINE_VALUES, _engine_text(wanted), context, "0600"))
+    made.append(_file("values", ENGINE_VALUES, _engine_text(wanted), context))
     drop_in = f"# {_WRITTEN}\n[Service]\nEnvironmentFile={ENGINE_VALUES}\n" if wanted else None
-    made.append(_file("drop_in", ENGINE_DROP_IN, drop_in, context, "0644"))
+    made.append(_file("drop_in", ENGINE_DROP_IN, drop_in, context))
     if engine_present(facts):
         reflects: Json = {"name": "docker", "reflects": [ENGINE_VALUES, ENGINE_DROP_IN]}
         made.append(
@@ -140,13 +146,12 @@ def _has_systemd(facts: Facts) -> bool:
     return fact(facts, "systemd.present") is not False
 
 
-def _file(part: str, path: str, content: Any, context: Context, mode: str | None = None) -> Step:
-    """A file of fleet's own; without content it is taken away."""
+def _file(part: str, path: str, content: str | Secret | None, context: Context, mode: str = "0644") -> Step:
+    """A file of fleet's own, for root alone where a secret is in it; without content it is taken away."""
     if content is None:
         return context.step(part, "file", {"path": path, "state": "absent"})
     wanted = {"path": path, "content": content, "state": "present"}
-    if mode is not None:
-        wanted["mode"] = mode
+    wanted["mode"] = "0600" if isinstance(content, Secret) else mode
     return context.step(part, "file", wanted)
 
 

@@ -22,6 +22,7 @@ from fleet.playbook.options import RunOptions
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step
 
+_VARIABLE = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")
 _UNDEFINED = re.compile(r"'(\w+)' is undefined\Z")
 OMIT = "\x00fleet omit\x00"  # what {{ omit }} renders to; an argument with this value is left out
 
@@ -87,8 +88,10 @@ def _render(raw: Any, kind: str, templar: Templar, position: Position) -> Any:
 
 
 def at(task: Task, problem: ArgumentProblem) -> InputError:
-    """The problem as an error with a position."""
-    return InputError([Problem(task.place(problem.argument), problem.message)])
+    """The problem as an error with a position, and with the variable that the argument is."""
+    variable = _VARIABLE.fullmatch(str(task.arguments.get(problem.argument or "")))
+    known_as = f" (the variable {variable[1]})" if variable else ""
+    return InputError([Problem(task.place(problem.argument), problem.message + known_as)])
 
 
 def truth(value: object) -> bool:

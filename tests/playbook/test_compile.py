@@ -685,5 +685,8 @@ class TestProvision:
             "docker_engine_repository": {"key": "KEY"},
             "preflight_skip": ["preflight.foreign_engine"],
         }
-        with pytest.raises(InputError, match=r"playbooks/provision.yaml:\d+:\d+: public_internet is false"):
+        with pytest.raises(
+            InputError, match=r"playbooks/provision.yaml:\d+:\d+: public_internet is false"
+        ) as caught:
             HostCompiler(play, "gpu01", variables, "7f3a").segment(FACTS, {})
+        assert "(the variable docker_engine_repository)" in str(caught.value)

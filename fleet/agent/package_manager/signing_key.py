@@ -12,7 +12,7 @@ from fleet.agent.resources.base import StepCancelled, StepFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
     from urllib.parse import SplitResult
 
     from fleet.agent.host import Host
@@ -25,11 +25,13 @@ ANSWER_S = 20.0  # for one answer of the server
 OTHER_WAY = "or give the key itself: key_file"
 
 
-def fetched(host: Host, repository: Json) -> bytes:
-    """The binary key at ``repository["key"]["url"]``. Raises StepFailed for one that cannot be had or is another."""
+def fetched(host: Host, repository: Json, apt_options: Sequence[str] = ()) -> bytes:
+    """The binary key at ``repository["key"]["url"]``. Raises StepFailed for one that cannot be had or is another.
+
+    ``apt_options``: those of a private apt root, whose proxies are other ones than the host's."""
     key = repository["key"]
     url = str(host.secret(key["url"]))
-    data = download(host, url, "the key of repository %s" % repository["name"])
+    data = download(host, url, "the key of repository %s" % repository["name"], apt_options=apt_options)
     shown = _shown(url)
     try:
         found = openpgp.canonical(_binary(data))
@@ -90,7 +92,9 @@ def _is_page(data: bytes) -> bool:
 # --- fetching
 
 
-def download(host: Host, url: str, what: str, deadline_s: float = DEADLINE_S) -> bytes:
+def download(
+    host: Host, url: str, what: str, deadline_s: float = DEADLINE_S, *, apt_options: Sequence[str] = ()
+) -> bytes:
     """At most :data:`LIMIT` bytes from an http or https address. Raises StepFailed that shows the address.
 
     In a thread, because neither name resolution nor a server that trickles has an end of its own.
@@ -98,7 +102,7 @@ def download(host: Host, url: str, what: str, deadline_s: float = DEADLINE_S) ->
     import threading
     import time
 
-    way = _way(host, url)
+    way = _way(host, url, apt_options)
     box: Dict[str, Any] = {}
 
     def work() -> None:
@@ -250,10 +254,10 @@ def _shown(url: str) -> str:
 # --- the way out
 
 
-def _way(host: Host, url: str) -> Tuple[Optional[str], Optional[str]]:
+def _way(host: Host, url: str, apt_options: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
     """(proxy or None, file of certificate authorities or None) for an address, as apt would go."""
     parts = _parts(url)
-    apt = _AptSettings(host, parts)
+    apt = _AptSettings(host, parts, apt_options)
     authority = apt.of_server("cainfo") or apt.general("cainfo")
     return _proxy(host, parts, apt), host.path(authority) if authority else None
 
@@ -261,11 +265,11 @@ def _way(host: Host, url: str) -> Tuple[Optional[str], Optional[str]]:
 class _AptSettings:
     """apt's ``Acquire`` settings for one address. https takes over what is set for http only."""
 
-    def __init__(self, host: Host, parts: SplitResult) -> None:
+    def __init__(self, host: Host, parts: SplitResult, options: Sequence[str]) -> None:
         self._schemes = tuple(dict.fromkeys((parts.scheme, "http")))
         self._server = str(parts.hostname)
         self._settings: Dict[str, str] = {}
-        result = host.run(["apt-config", "dump"], deadline_s=20.0)
+        result = host.run(["apt-config", *options, "dump"], deadline_s=20.0)
         for line in result.stdout.splitlines() if result.ok else []:
             key, space, value = line.partition(" ")
             if space and value.startswith('"') and value.endswith('";'):

@@ -18,7 +18,7 @@ from fleet.agent.resources.base import MASK, Difference, Provides, Resource, Ste
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from fleet.agent.host import Host
     from fleet.agent.resources.base import Reporter
@@ -182,13 +182,13 @@ def known_key(host: Host, args: Json) -> Tuple[Optional[bytes], str]:
     return None, "gpg"
 
 
-def key_content(host: Host, args: Json) -> Tuple[bytes, str]:
+def key_content(host: Host, args: Json, apt_options: Sequence[str] = ()) -> Tuple[bytes, str]:
     """(bytes of the key file, "asc" or "gpg"), fetched where it is not there. Raises StepFailed."""
     content, ending = known_key(host, args)
     if content is None:
         from fleet.agent.package_manager import signing_key
 
-        content = signing_key.fetched(host, args)
+        content = signing_key.fetched(host, args, apt_options)
     return content, ending
 
 
