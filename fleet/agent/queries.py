@@ -49,7 +49,7 @@ def _answer(host: Host, query: Json) -> Any:
     if kind == "path":
         return path(host, query["path"])
     if kind == "file_is":
-        return file_is(host, query["path"], query.get("content"))
+        return file_is(host, query["path"], query["content"])
     if kind == "file_content":
         return file_content(host, query["path"], int(query.get("limit") or CONTENT_LIMIT))
     if kind == "registry_digest":
@@ -84,11 +84,10 @@ def path(host: Host, name: str) -> Json:
 
 
 def file_is(host: Host, name: str, content: Any) -> Json:
-    """{"same"}: whether the file holds this text, a secret perhaps; of None, whether there is no file."""
+    """{"same"}: whether the file holds this text, a secret perhaps. False, too, where there is no file."""
     from fleet.agent.files import read_bytes
 
-    wanted = None if content is None else str(host.secret(content)).encode("utf-8", "surrogateescape")
-    return {"same": read_bytes(host, name) == wanted}
+    return {"same": read_bytes(host, name) == str(host.secret(content)).encode("utf-8", "surrogateescape")}
 
 
 def _sha256(real: str) -> str:

@@ -84,12 +84,14 @@ def proxies(args: Json) -> Json | None:
 
 
 def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
-    """Whether the engine already has these proxies, where it could not be restarted for others."""
+    """Without proxies: which files fleet has left. With them: whether the engine already has these, where it could
+    not be restarted for others."""
+    wanted = proxies(args)
+    if wanted is None:
+        return [{"id": "apt", "kind": "path", "path": APT}, {"id": "values", "kind": "path", "path": ENGINE_VALUES}]
     if not _has_systemd(facts) or restart_permitted(facts, context):
         return []
-    return [
-        {"id": "engine", "kind": "file_is", "path": ENGINE_VALUES, "content": _engine_text(proxies(args))}
-    ]
+    return [{"id": "engine", "kind": "file_is", "path": ENGINE_VALUES, "content": _engine_text(wanted)}]
 
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
@@ -112,33 +114,52 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
 def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[Step]:
     """apt's files, then the engine's, and a restart of an engine that is older than these."""
     wanted = proxies(args)
-    made = _apt_steps(wanted, context) if fact(facts, "packages.manager") == "apt" else []
+    made = _apt_steps(wanted, facts, answers, context)
     if not _has_systemd(facts) or not restart_permitted(facts, context):
         return made
-    if wanted:
-        folder = {"path": ENGINE_FOLDER, "state": "present"}
-        made.append(context.step("folder", "directory", folder))
-    made.append(_file("values", ENGINE_VALUES, _engine_text(wanted), context))
-    drop_in = f"# {_WRITTEN}\n[Service]\nEnvironmentFile={ENGINE_VALUES}\n" if wanted else None
-    made.append(_file("drop_in", ENGINE_DROP_IN, drop_in, context))
-    if engine_present(facts):
-        reflects: Json = {"name": "docker", "reflects": [ENGINE_VALUES, ENGINE_DROP_IN]}
-        made.append(
-            context.step("engine", "service", reflects, deadline_s=SERVICE_DEADLINE_S, disruptive=True)
-        )
-    return made
+    if wanted is not None:
+        return [*made, *_engine_steps(wanted, facts, context)]
+    if not _left(answers, "values"):
+        return made
+    # The values go last: while they are there, a restart that was cut short is not forgotten.
+    drop_in = _file("drop_in", ENGINE_DROP_IN, None, context)
+    return [*made, drop_in, *_restart(facts, context), _file("values", ENGINE_VALUES, None, context)]
 
 
-def _apt_steps(wanted: Json | None, context: Context) -> list[Step]:
+def _apt_steps(wanted: Json | None, facts: Facts, answers: Answers, context: Context) -> list[Step]:
     """The settings, and the program that they name: there before them, gone after them."""
+    if fact(facts, "packages.manager") != "apt" or (wanted is None and not _left(answers, "apt")):
+        return []
     program = _exempt_text(wanted["no_proxy"] if wanted else [])
     exempt = _file("apt_exempt", APT_EXEMPT, program, context, "0755")
-    settings = _file("apt", APT, _apt_text(wanted), context)
+    settings = _file("apt", APT, _apt_text(wanted) if wanted else None, context)
     return [exempt, settings] if program else [settings, exempt]
 
 
+def _engine_steps(wanted: Json, facts: Facts, context: Context) -> list[Step]:
+    drop_in = f"# {_WRITTEN}\n[Service]\nEnvironmentFile={ENGINE_VALUES}\n"
+    return [
+        context.step("folder", "directory", {"path": ENGINE_FOLDER, "state": "present"}),
+        _file("values", ENGINE_VALUES, _engine_text(wanted), context),
+        _file("drop_in", ENGINE_DROP_IN, drop_in, context),
+        *_restart(facts, context),
+    ]
+
+
+def _restart(facts: Facts, context: Context) -> list[Step]:
+    """An engine to come starts with what is there."""
+    if not engine_present(facts):
+        return []
+    wanted: Json = {"name": "docker", "reflects": [ENGINE_VALUES, ENGINE_DROP_IN]}
+    return [context.step("engine", "service", wanted, deadline_s=SERVICE_DEADLINE_S, disruptive=True)]
+
+
+def _left(answers: Answers, which: str) -> bool:
+    return bool((answers.get(which) or {}).get("exists"))
+
+
 def _held_back(facts: Facts, answers: Answers, context: Context) -> str | None:
-    due = (answers.get("engine") or {}).get("same") is False
+    due = _left(answers, "values") or (answers.get("engine") or {}).get("same") is False
     return restart_refused(["its proxies change"] if due else [], facts, context)
 
 
@@ -155,10 +176,7 @@ def _file(part: str, path: str, content: str | Secret | None, context: Context, 
     return context.step(part, "file", wanted)
 
 
-def _apt_text(wanted: Json | None) -> str | Secret | None:
-    if wanted is None:
-        return None
-
+def _apt_text(wanted: Json) -> str | Secret:
     def text(shown: Callable[[str], str]) -> str:
         lines = [f"// {_WRITTEN}"]
         for scheme in ("http", "https"):
@@ -171,10 +189,7 @@ def _apt_text(wanted: Json | None) -> str | Secret | None:
     return _with_secrets(text, wanted)
 
 
-def _engine_text(wanted: Json | None) -> str | Secret | None:
-    if wanted is None:
-        return None
-
+def _engine_text(wanted: Json) -> str | Secret:
     def text(shown: Callable[[str], str]) -> str:
         lines = [f"# {_WRITTEN}"]
         lines += [f"{scheme.upper()}_PROXY={shown(scheme)}" for scheme in ("http", "https") if wanted[scheme]]

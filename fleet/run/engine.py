@@ -44,8 +44,12 @@ class RunResult:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The run's exit code, by the published precedence."""
-        return overall(outcome.exit_code for outcome in self.outcomes.values())
+        """The run's exit code, by the published precedence: bad input only where no host was touched."""
+        found = self.outcomes.values()
+        codes = [outcome.exit_code for outcome in found]
+        if any(outcome.bad_input for outcome in found) and not any(outcome.touched for outcome in found):
+            codes.append(ExitCode.BAD_INPUT)
+        return overall(codes)
 
 
 @dataclass
@@ -214,6 +218,7 @@ class Engine:
             before = self._outcomes.get(outcome.host)
             if before is not None:
                 outcome.counts.update(before.counts)
+                outcome.touched = outcome.touched or before.touched
             self._outcomes[outcome.host] = outcome
         self.on_host_end(outcome)
 

@@ -117,7 +117,6 @@ class HostRun:
         self._context = context
         self._player = SegmentPlayer(host, link, publish, context.control)
         self._outcome = HostOutcome(host)
-        self._touched = False
         self._carries_others = carries_others
         self._waiting: FleetError | None = None
         # Kept in memory until something is applied: a run that changes nothing has nothing to resume.
@@ -143,13 +142,13 @@ class HostRun:
             segment = self._compile(taken)
             self._heed(segment)
             if taken is not None and taken.finished is not None:
-                self._touched = True
+                self._outcome.touched = True
                 self._conclude(taken.finished)
             elif self._context.check:
                 self._check_only(segment)
             else:
                 self._converge(segment, started=taken is not None and taken.started)
-        if self._touched:
+        if self._outcome.touched:
             self._publish("host_facts", facts=self._facts())
         if self._waiting is not None:
             raise self._waiting
@@ -298,7 +297,7 @@ class HostRun:
             self._context.ledger.save(self._host, inputs)
         self._unsaved.clear()
         self._context.ledger.applying(self._host, work.plan["segment"])
-        self._touched = True
+        self._outcome.touched = True
         self._conclude(self._player.apply(work))
 
     def _conclude(self, result: SegmentOutcome) -> None:
@@ -345,7 +344,7 @@ class HostRun:
 
     def _close(self) -> None:
         try:
-            if self._touched and not self._context.control.detached and self._released_by_us():
+            if self._outcome.touched and not self._context.control.detached and self._released_by_us():
                 self._link.agent.request("finish", {"run": self._context.run})
         except HostUnreachable:
             pass  # the lease names this run; resume or unlock clears it

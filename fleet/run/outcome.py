@@ -15,6 +15,7 @@ from fleet.core.errors import (
     HostLocked,
     HostPending,
     HostUnreachable,
+    InputError,
     Interrupted,
 )
 
@@ -43,7 +44,10 @@ EXIT_CODES: Mapping[str, ExitCode] = {
 
 @dataclass
 class HostOutcome:
-    """One host's end. ``counts`` are steps by status; ``reason`` and ``remedy`` are for people."""
+    """One host's end. ``counts`` are steps by status; ``reason`` and ``remedy`` are for people.
+
+    ``touched``: steps were about to be applied; ``bad_input``: the operator's files were wrong for this host.
+    """
 
     host: str
     status: str = CONVERGED
@@ -51,6 +55,8 @@ class HostOutcome:
     remedy: str | None = None
     rule: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
+    touched: bool = False
+    bad_input: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
@@ -68,6 +74,7 @@ class HostOutcome:
         self.reason = error.what
         self.remedy = error.remedy
         self.rule = getattr(error, "rule", None)
+        self.bad_input = isinstance(error, InputError)
 
     def as_json(self) -> dict[str, Any]:
         """For events, the store and ``--json``."""

@@ -124,3 +124,30 @@ def test_without_an_engine_a_registry_digest_is_null_with_a_reason(host: Any) ->
     value = one(host, kind="registry_digest", reference="registry.example.net/torch:2.7", auth=None)["value"]
     assert value["digest"] is None
     assert value["digest_reason"] == "not_supported"
+
+
+def test_proxies_that_are_to_come_lead_the_private_root_out(host: Any) -> None:
+    seen: list[str] = []
+
+    def update(argv: Any) -> Result:
+        seen.append(Path(argv[argv.index("-c") + 1]).read_text())
+        return Result(0)
+
+    host.on("apt-get", "update", answer=update)
+    host.on("apt-cache", answer=Result(0, MADISON))
+    host.secrets["q:proxies.https"] = "http://fleet:pw@proxy.example.net:3128"
+    proxies = {"http": None, "https": {"$secret": "q:proxies.https"}, "no_proxy": [".example.net"]}
+    query = {"kind": "package_versions", "names": ["docker-ce"], "proxies": proxies}
+    assert one(host, **query, repositories=[REPOSITORY])["ok"]
+    assert 'Acquire::https::Proxy "http://fleet:pw@proxy.example.net:3128";\n' in seen[0]
+    assert 'Acquire::https::Proxy::download.example.net "DIRECT";\n' in seen[0]
+    assert not any("pw@" in word for argv in host.ran for word in argv)
+    assert os.listdir(host.runtime_dir) == []
+
+
+def test_a_file_is_compared_where_it_lies(host: Any) -> None:
+    host.write("/etc/thing", "token=abc")
+    host.secrets["q:content"] = "token=abc"
+    assert one(host, kind="file_is", path="/etc/thing", content={"$secret": "q:content"})["value"] == {"same": True}
+    assert one(host, kind="file_is", path="/etc/thing", content="token")["value"] == {"same": False}
+    assert one(host, kind="file_is", path="/etc/none", content="")["value"] == {"same": False}

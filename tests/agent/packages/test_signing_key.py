@@ -47,7 +47,7 @@ def ready(host: Any) -> Any:
         return Result(0)
 
     host.on("apt-get", "update", answer=update)
-    host.on("apt-config", "dump", answer=Result(0))
+    host.on("apt-config", answer=Result(0))
     return host
 
 
