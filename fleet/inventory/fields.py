@@ -127,6 +127,8 @@ FIELDS: tuple[Field, ...] = (
     Field("rack", Type.TEXT, "name of the rack"),
     Field("secure_boot", Type.BOOL, "whether Secure Boot is on"),
     Field("public_internet", Type.BOOL, "no: nothing public is contacted"),
+    Field("http_proxy", Type.TEXT, "proxy of apt and Docker, http://host:port"),
+    Field("https_proxy", Type.TEXT, "the same, for https addresses"),
     Field("*_mac", Type.MAC, "MAC addresses"),
     Field("*_version", Type.LOOSE_VERSION, "versions"),
     Field("*_password", Type.MAYBE_SECRET, "secrets"),

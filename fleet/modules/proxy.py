@@ -88,7 +88,10 @@ def needs(args: Json, facts: Facts, context: Context) -> list[Json]:
     not be restarted for others."""
     wanted = proxies(args)
     if wanted is None:
-        return [{"id": "apt", "kind": "path", "path": APT}, {"id": "values", "kind": "path", "path": ENGINE_VALUES}]
+        return [
+            {"id": "apt", "kind": "path", "path": APT},
+            {"id": "values", "kind": "path", "path": ENGINE_VALUES},
+        ]
     if not _has_systemd(facts) or restart_permitted(facts, context):
         return []
     return [{"id": "engine", "kind": "file_is", "path": ENGINE_VALUES, "content": _engine_text(wanted)}]

@@ -8,7 +8,9 @@ from fleet.agent.package_manager import apt_proxies
 
 
 def test_servers_are_found_in_lists_of_sources() -> None:
-    text = "deb [x=y] http://A.example.net:80/debian bookworm main\nURIs: https://u:p@b.example.net/x http://c\n"
+    text = (
+        "deb [x=y] http://A.example.net:80/debian bookworm main\nURIs: https://u:p@b.example.net/x http://c\n"
+    )
     assert apt_proxies.servers(text + text) == ["a.example.net", "b.example.net", "c"]
 
 

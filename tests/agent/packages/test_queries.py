@@ -148,6 +148,8 @@ def test_proxies_that_are_to_come_lead_the_private_root_out(host: Any) -> None:
 def test_a_file_is_compared_where_it_lies(host: Any) -> None:
     host.write("/etc/thing", "token=abc")
     host.secrets["q:content"] = "token=abc"
-    assert one(host, kind="file_is", path="/etc/thing", content={"$secret": "q:content"})["value"] == {"same": True}
+    assert one(host, kind="file_is", path="/etc/thing", content={"$secret": "q:content"})["value"] == {
+        "same": True
+    }
     assert one(host, kind="file_is", path="/etc/thing", content="token")["value"] == {"same": False}
     assert one(host, kind="file_is", path="/etc/none", content="")["value"] == {"same": False}
