@@ -12,7 +12,7 @@ from fleet.modules import load, proxy
 from fleet.modules.base import Context
 from tests.facts import healthy_facts
 
-PASSWORD = "s3cret-pw"  # noqa: S105 - of nobody
+PASSWORD = "s3cret-pw"
 
 
 @pytest.mark.parametrize(

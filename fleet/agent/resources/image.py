@@ -272,7 +272,7 @@ def _pull_faults(registry: str) -> List[Tuple[Tuple[str, ...], str, str]]:
                 "deadline exceeded",
             ),
             "%s cannot be reached from this host" % registry,
-            "check DNS, proxy (the engine's own: systemctl show docker -p Environment) and firewall",
+            "check DNS, proxy (the engine's own: docker info) and firewall",
         ),
     ]
 
