@@ -7,7 +7,7 @@ Four hops from the command line to a change on a host: ``Engine.play`` -> ``Host
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -196,8 +196,9 @@ class HostRun:
             return self._recompile(taken.inputs)
         facts, now_unix = self._facts(), time.time()
         self._publish("host_facts", facts=facts)
-        answers = self._answers(self._compiler.queries(facts))
-        if answers and not self._context.check:
+        queries = self._compiler.queries(facts)
+        answers = self._answers(queries)
+        if not self._context.check and any(query["kind"] == "package_versions" for query in queries):
             self._refuse_pins(facts, answers)
         ssh_client = self._link.agent.seen_from
         segment = self._compiler.segment(facts, answers, now_unix=now_unix, ssh_client=ssh_client)
@@ -240,11 +241,8 @@ class HostRun:
             hash=segment.plan_hash,
         )
 
-    def _answers(self, queries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        wanted = list(queries)
-        if not wanted:
-            return {}
-        return self._link.answers(wanted, self.QUERY_DEADLINE_S)
+    def _answers(self, queries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return self._link.answers(queries, self.QUERY_DEADLINE_S) if queries else {}
 
     def _heed(self, segment: CompiledSegment) -> None:
         """What the controller itself decided while compiling: messages, refusals, waiting for leave.

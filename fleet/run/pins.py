@@ -26,9 +26,7 @@ def refused(compiler: HostCompiler, link: Link) -> Sequence[ControllerResult]:
         queries = compiler.queries(facts)
         if not queries:
             return ()
-        asked = {"queries": queries}
-        answers = link.agent.request("query", asked, deadline_s=HostRun.QUERY_DEADLINE_S)["answers"]
-        return compiler.pins_refused(facts, answers)
+        return compiler.pins_refused(facts, link.answers(queries, HostRun.QUERY_DEADLINE_S))
     except FleetError:
         return ()
     finally:
