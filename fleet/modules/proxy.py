@@ -48,8 +48,10 @@ ARGUMENTS = {
     ),
 }
 _WRITTEN = "Written by fleet: http_proxy, https_proxy and no_proxy of the inventory."
+# No more than Go, apt and systemd take as it is: a dockerd that cannot read an address quotes it in its error.
+_CREDENTIALS = r"(?:[A-Za-z0-9._~!&()*+,=:-]|%[0-9A-Fa-f]{2})+@"
 _PROXY = re.compile(
-    r"https?://(?:[^\s/@\"'\\;{}$]+@)?[A-Za-z0-9.-]+(?::\d+)?/?|https?://\[[0-9A-Fa-f:]+\](?::\d+)?/?"
+    rf"https?://(?:{_CREDENTIALS})?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?/?"
 )
 _LOGIN = re.compile(r"https?://[^/@]*:[^/@]*@")
 _EXEMPT = re.compile(r"(?:\*|(?:\*?\.)?[A-Za-z0-9-][A-Za-z0-9.:/-]*)")
@@ -236,7 +238,9 @@ def _with_secrets(text: Callable[[Callable[[str], str]], str], wanted: Json) -> 
 
 
 def _kept_secret(name: str, value: Any) -> Any:
-    """An address with a password in it is a secret, whoever forgot to say so."""
+    """An address with a password in it is a secret, whoever forgot to say so. Empty is none."""
+    if isinstance(value, Secret) and not value.reveal():
+        return None
     if isinstance(value, str) and _LOGIN.match(value):
         return Secret(value, f"{name} proxy")
     return value

@@ -22,6 +22,8 @@ PASSWORD = "s3cret-pw"
         ("http", "socks5://proxy.example.net:1080"),
         ("https", f'http://fleet:{PASSWORD}"@proxy.example.net:3128'),
         ("https", Secret(f"http://fleet:{PASSWORD} @proxy.example.net", "proxy")),
+        ("http", f"http://fleet:{PASSWORD}%zz@proxy.example.net"),
+        ("http", f"http://fleet:{PASSWORD}#@proxy.example.net"),
         ("no_proxy", ["*.a.*"]),
         ("no_proxy", ["a;reboot"]),
         ("no_proxy", [Secret("a.example.net", "name")]),
@@ -38,7 +40,7 @@ def test_what_apt_and_docker_would_not_both_read_is_refused_unquoted(argument: s
     [
         "http://proxy.example.net:3128",
         "https://proxy.example.net/",
-        f"http://fleet:{PASSWORD}@10.0.0.1:80",
+        f"http://fleet:{PASSWORD}%40@10.0.0.1:80",
         "http://[fd00::1]:3128",
         "{{ site_proxy }}",
         "",
@@ -56,6 +58,10 @@ def test_a_password_is_a_secret_wherever_it_goes() -> None:
         if isinstance(step["args"].get("content"), Secret):
             assert step["args"]["mode"] == "0600"
     assert isinstance((proxy.proxies(args) or {})["http"], Secret)
+
+
+def test_an_empty_address_is_none() -> None:
+    assert proxy.proxies({"http": Secret("", "proxy"), "https": "", "no_proxy": []}) is None
 
 
 @pytest.mark.parametrize(
