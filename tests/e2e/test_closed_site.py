@@ -128,9 +128,19 @@ def test_a_group_behind_a_proxy_fetches_and_pulls_through_it(site: Lab, fleet: F
 
 
 def test_a_proxy_that_leaves_the_inventory_leaves_the_host(site: Lab, fleet: Fleet, tmp_path: Path) -> None:
+    """With leave only, where somebody's container runs: the engine has to be restarted."""
     gone = str(inventory(tmp_path, site, http_proxy=None))
-    done = fleet("provision", gone, "--limit", "proxied", "--tags", "docker")
+    words = ("provision", gone, "--limit", "proxied", "--tags", "docker")
+    image = gpu.json_variables(site)["lab_tiny_image"]
+    faults.execute(site, "proxied", "docker", "run", "-d", "--name", "theirs", image, "sleep", "3600")
+    engine = gpu.unit_pid(site, "proxied", "docker")
+    waits = fleet(*words)
+    assert (waits.code, "theirs" in waits.out) == (5, True), waits.said
+    assert gpu.unit_pid(site, "proxied", "docker") == engine
+    assert PROXY in engine_environment(site)
+    done = fleet(*words, "--disrupt")
     assert done.code == 0, done.said
+    faults.execute(site, "proxied", "docker", "rm", "-f", "theirs")
     left = faults.shell(
         site, "proxied", "ls /etc/apt/apt.conf.d /etc/apt /etc/systemd/system/docker.service.d"
     )
