@@ -63,6 +63,15 @@ def steps(
     return made
 
 
+def _unused_step(choice: Choice, facts: Facts, context: Context) -> list[Step]:
+    """Asked once more right before the packages, which stop services and change libraries under who is at work."""
+    replacing = replaced(choice, facts)
+    if replacing is None or context.disrupt:
+        return []
+    wanted = {"purpose": f"to replace {replacing}", "remedy": context.disrupt_command}
+    return [context.step("unused", "gpus_unused", wanted)]
+
+
 def load_step(version: str | None, flavour: str | None, context: Context) -> Step:
     """The modules of a driver that somebody else installed, loaded where none is. Nothing is unloaded for it."""
     wanted = {
@@ -91,6 +100,7 @@ def _package_steps(
     made.append(_file_step("modprobe", MODPROBE, _modprobe_text(), context))
     made.append(_file_step("boot_modules", AT_BOOT, "".join(f"{name}\n" for name in LOADED), context))
     build = [] if choice.prebuilt else build_packages(args, facts, answers.get("build"))
+    made += _unused_step(choice, facts, context)
     made.append(_packages_step(args, facts, build, choice, context))
     made += _removal("other_modules", to_remove(facts, choice), context)
     if apt:

@@ -18,6 +18,7 @@ _SAYS_ITSELF = {
     "cdi_specification": "CDI specification",
     "container_check": "GPUs in a container",
     "engine_process": "the engine",
+    "gpus_unused": "nobody is at work on a GPU",
     "initramfs": "initramfs",
     "nvidia_modules": "kernel modules",
 }

@@ -23,6 +23,7 @@ KINDS = (
     "directory",
     "engine_process",
     "file",
+    "gpus_unused",
     "group",
     "image",
     "initramfs",
