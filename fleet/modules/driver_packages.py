@@ -34,8 +34,8 @@ Offered = Mapping[str, Sequence[str]]
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d{1,3}){1,2})(?:-.*)?")
 SUBNET_MANAGER = "nvlsm"  # of NVLink 5, in NVIDIA's repository
 _ADD_COMPONENTS = (
-    "add all of these components to the sources of the distribution's archive on this host (apt_repository, or "
-    "/etc/apt/sources.list), then run again; or take NVIDIA's own packages: source: nvidia"
+    "add all of these components to the lines of the distribution's archive in this host's /etc/apt/sources.list or "
+    "sources.list.d, then run again; or take NVIDIA's own packages: source: nvidia"
 )
 _VERSIONED_APART = (
     SUBNET_MANAGER,
