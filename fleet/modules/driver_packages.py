@@ -343,7 +343,7 @@ def _fabric_names(
         names = known.imex(version) if known is not None else ()
     if not names:
         raise Refused(
-            f"this host's GPUs need {needs[0].replace('_', ' ')}, and {packages.id} has no package of it",
+            f"this host's GPUs need {needs[0].replace('_', ' ')}, and source: {packages.origin} has no package of it",
             "source: nvidia has one; fabric_manager: absent leaves it to you",
         )
     return names
