@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.catalogue import load as load_catalogue
@@ -32,6 +33,10 @@ Offered = Mapping[str, Sequence[str]]
 
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d{1,3}){1,2})(?:-.*)?")
 SUBNET_MANAGER = "nvlsm"  # of NVLink 5, in NVIDIA's repository
+_ADD_COMPONENTS = (
+    "add all of these components to the lines of the distribution's archive in this host's /etc/apt/sources.list or "
+    "sources.list.d, then run again; or take NVIDIA's own packages: source: nvidia"
+)
 _VERSIONED_APART = (
     SUBNET_MANAGER,
     "infiniband-diags",
@@ -90,7 +95,7 @@ def choose(args: Json, facts: Facts, found: Sequence[Card], offered: Offered | N
             return _complete(args, facts, found, permitted, version, offered)
         except NotOffered as problem:
             last = last or problem
-    raise last or _nothing_offered(args, facts, offered)
+    raise _components_missing(args, facts, offered) or last or _nothing_offered(args, facts, offered)
 
 
 def names_to_ask(args: Json, facts: Facts, found: Sequence[Card]) -> list[str]:
@@ -103,7 +108,7 @@ def names_to_ask(args: Json, facts: Facts, found: Sequence[Card]) -> list[str]:
         for flavour in permitted:
             parts = _parts(args, facts, found, packages, version, flavour, ())
             names.update(parts.optional, *parts.rows)
-            names.update(name for name in parts.apart if name == SUBNET_MANAGER)
+            names.update(_asked_apart(parts, packages))
     return sorted(names)
 
 
@@ -260,7 +265,7 @@ def _complete(
         there = {name: [*(offered or {}).get(name, ()), *here.get(name, ())] for name in _names(parts)}
         chosen, missing = _resolved(parts.rows, parts.optional, version, there)
         if not missing and offered is not None:
-            _refuse_absent(parts.apart, offered)
+            _refuse_absent(_asked_apart(parts, packages), packages, facts, offered)
     if missing:
         raise _pin_refused(missing[0], version, offered or {}, packages)
     return Choice(version, flavour, packages, tuple(chosen), parts.apart, prebuilt)
@@ -338,7 +343,7 @@ def _fabric_names(
         names = known.imex(version) if known is not None else ()
     if not names:
         raise Refused(
-            f"this host's GPUs need {needs[0].replace('_', ' ')}, and {packages.id} has no package of it",
+            f"this host's GPUs need {needs[0].replace('_', ' ')}, and source: {packages.origin} has no package of it",
             "source: nvidia has one; fabric_manager: absent leaves it to you",
         )
     return names
@@ -383,18 +388,32 @@ def _installed_versions(facts: Facts) -> list[Version]:
     return sorted((driver_version(text) for text in texts if text is not None), reverse=True)
 
 
-def _refuse_absent(apart: Iterable[str], offered: Offered) -> None:
-    if SUBNET_MANAGER in apart and not offered.get(SUBNET_MANAGER):
+def _asked_apart(parts: Parts, packages: DriverSet) -> list[str]:
+    """Packages with versions of their own that not every host is offered which is offered the driver."""
+    own = set(packages.support) - {"dkms"} if packages.components else set()
+    return [name for name in parts.apart if name == SUBNET_MANAGER or name in own]
+
+
+def _refuse_absent(names: Iterable[str], packages: DriverSet, facts: Facts, offered: Offered) -> None:
+    for name in names:
+        if offered.get(name) or name in _installed(facts):
+            continue
+        if name == SUBNET_MANAGER:
+            raise NotOffered(
+                f"pin_not_available: these GPUs' NVLink needs {SUBNET_MANAGER}, which is in no repository asked",
+                f"let the repository carry {SUBNET_MANAGER}; fabric_manager: absent leaves the fabric to you",
+            )
         raise NotOffered(
-            f"pin_not_available: these GPUs' NVLink needs {SUBNET_MANAGER}, which is in no repository asked",
-            f"let the repository carry {SUBNET_MANAGER}; fabric_manager: absent leaves the fabric to you",
+            f"components_missing: {name}, which goes with the driver, is not offered here; the driver's packages are "
+            f"in the components {_listed(packages.components)} of the distribution's archive",
+            _ADD_COMPONENTS,
         )
 
 
 def _pin_refused(row: Sequence[str], version: Version, offered: Offered, packages: DriverSet) -> NotOffered:
     there = [at for name in row for at in offered.get(name, ())]
     shown = ", ".join(there[:5]) or "none at all"
-    more = f" (it is in {', '.join(packages.components)})" if packages.components and not there else ""
+    more = f" (it is in {_listed(packages.components)})" if packages.components and not there else ""
     return NotOffered(
         f"pin_not_available: {' or '.join(row)} {version} is in no repository asked; offered: {shown}",
         f"pin a version that is offered, or let the repository carry {row[0]} {version}{more}",
@@ -403,16 +422,37 @@ def _pin_refused(row: Sequence[str], version: Version, offered: Offered, package
 
 def _nothing_offered(args: Json, facts: Facts, offered: Offered | None) -> NotOffered:
     wanted = f"branch {args['branch']}" if args["branch"] is not None else "a driver for these GPUs"
-    texts = {upstream(at) for versions in (offered or {}).values() for at in versions}
+    texts = {upstream(at) for at in _main_offered(args, facts, offered or {})}
     known = sorted((driver_version(text) for text in texts if text is not None), reverse=True)
     shown = ", ".join(str(one) for one in known[:5]) or "none at all"
     return NotOffered(
         f"pin_not_available: {wanted} is in no repository asked; offered: {shown}",
-        f"choose a branch that is offered, or let the repository carry it{_components(args, facts)}",
+        "choose a branch that is offered, or let the repository carry it",
     )
 
 
-def _components(args: Json, facts: Facts) -> str:
-    """Where a distribution has its driver: parts of its archive that not every host has among its sources."""
-    known = [name for one in driver_sets(args["source"], releases(facts)[0]) for name in one.components]
-    return f" (it is in {', '.join(known)})" if known else ""
+def _components_missing(args: Json, facts: Facts, offered: Offered | None) -> NotOffered | None:
+    """A distribution has its driver in parts of its archive that not every host has among its sources. Which
+    those are to be is for the host's owner to say, so they are named, and not added.
+    """
+    sets = driver_sets(args["source"], releases(facts)[0])
+    known = list(dict.fromkeys(name for one in sets for name in one.components))
+    if offered is None or not known or _main_offered(args, facts, offered):
+        return None
+    return NotOffered(
+        f"components_missing: no NVIDIA driver is offered here; its packages are in the components {_listed(known)} "
+        "of the distribution's archive",
+        _ADD_COMPONENTS,
+    )
+
+
+def _main_offered(args: Json, facts: Facts, offered: Offered) -> list[str]:
+    """The versions offered of what every driver has; other packages have versions of their own, or other homes."""
+    rows = [row for one in driver_sets(args["source"], releases(facts)[0]) for row in one.required]
+    names = [name.format(branch="*") for row in rows for name in row]
+    found = [name for name in offered if any(fnmatchcase(name, pattern) for pattern in names)]
+    return [version for name in found for version in offered[name]]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

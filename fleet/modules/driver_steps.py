@@ -176,7 +176,7 @@ def _packages_step(args: Json, facts: Facts, build: list[str], choice: Choice, c
     wanted = {
         "hold": args["hold"],
         "allow_downgrade": args["allow_downgrade"],
-        "also_allowed": may_also_change(facts, choice),
+        "also_allowed": [*may_also_change(facts, choice), *args["also_allowed"]],
     }
     step = package_step(names, wanted, context)
     step["deadline_s"] = BUILD_DEADLINE_S

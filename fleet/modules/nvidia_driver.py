@@ -71,6 +71,9 @@ ARGUMENTS = {
     "allow_downgrade": Argument(
         "boolean", default=False, description="an older driver may replace a newer one"
     ),
+    "also_allowed": Argument(
+        "list", default=[], description="packages not of the driver that its transaction may upgrade"
+    ),
     "repository": Argument(
         "mapping",
         default={},

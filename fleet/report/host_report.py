@@ -8,7 +8,7 @@ so the status comes from the engine and not from an event.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,16 @@ class HostReportBuilder:
     def counts(self, host: str) -> dict[str, int]:
         """Steps per status so far."""
         steps = self._steps(self._host(host))
-        found = Counter(_status(step, check=self._view.check) for step in steps)
+        begun = self._begun(steps)
+        found = Counter(_status(step, check=self._view.check, begun=begun) for step in steps)
         found.pop("not_reached", None)
         return dict(found)
 
     def document(self, host: str, ending: Ending, *, ended_at: str | None = None) -> dict[str, Any]:
         """The report of ``host`` as schemas/report.schema.json has it; not validated here."""
         view = self._host(host)
+        steps = self._steps(view)
+        begun = self._begun(steps)
         ended = ended_at or utc_now()
         return {
             "schema": SCHEMA,
@@ -77,7 +80,7 @@ class HostReportBuilder:
             "started_at": view.started_at or self._view.started_at or ended,
             "ended_at": ended,
             "counts": self.counts(host),
-            "steps": [_step(step, check=self._view.check) for step in self._steps(view)],
+            "steps": [_step(step, check=self._view.check, begun=begun) for step in steps],
             "findings": view.findings,
             "facts": view.facts,
             "container_check": (view.facts or {}).get("container_check"),
@@ -88,6 +91,11 @@ class HostReportBuilder:
     def _steps(self, view: HostView) -> list[StepView]:
         """Planned steps; in check mode also the tasks that could not be planned yet."""
         return [*view.steps.values(), *(view.postponed.values() if self._view.check else ())]
+
+    @staticmethod
+    def _begun(steps: Iterable[StepView]) -> frozenset[int]:
+        """The segments that were carried out, wholly or in part."""
+        return frozenset(step.segment for step in steps if step.status is not None)
 
     def _host(self, host: str) -> HostView:
         return self._view.hosts.get(host) or HostView(host)
@@ -138,21 +146,25 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _status(step: StepView, *, check: bool) -> str:
-    """What became of a step. Outside check mode a foreseen change that never came was not reached."""
+def _status(step: StepView, *, check: bool, begun: frozenset[int]) -> str:
+    """What became of a step. Outside check mode a foreseen change that never came was not reached, and neither
+    was a step of a segment that ended before it: what the check pass found of it was said of another moment.
+    """
     if step.status is not None:
         return step.status
+    if not check and step.segment in begun:
+        return "not_reached"
     if check or step.checked in ("ok", "skipped", "failed"):
         return step.checked or "not_reached"
     return "not_reached"
 
 
-def _step(step: StepView, *, check: bool) -> dict[str, Any]:
+def _step(step: StepView, *, check: bool, begun: frozenset[int]) -> dict[str, Any]:
     return {
         "id": step.id,
         "task": step.task,
         "segment": step.segment,
-        "status": _status(step, check=check),
+        "status": _status(step, check=check, begun=begun),
         "reason": step.reason,
         "duration_s": step.duration_s,
         "exit_code": step.exit_code,

@@ -6,6 +6,7 @@ Four hops from the command line to a change on a host: ``Engine.play`` -> ``Host
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -307,11 +308,20 @@ class HostRun:
             raise interrupted(self._host)
         bad = next((r for r in result.results.values() if r["status"] in _BAD and not r.get("ignored")), None)
         reason = (bad or {}).get("reason") or result.reason or "a step failed"
+        if result.status != protocol.SEGMENT_INTERRUPTED:
+            self._tell_what_is_left()
         go_on = f"when that is mended: fleet resume {self._context.run}"
         if result.status == protocol.SEGMENT_PENDING:
             go_on = f"when nobody minds: {self._context.again} --limit {self._host}"
         remedy = (bad or {}).get("remedy") or go_on
         raise _ERRORS.get(result.status, HostFailed)(str(reason), host=self._host, remedy=str(remedy))
+
+    def _tell_what_is_left(self) -> None:
+        """Facts for the report of a host that stops half way: those from before its steps are no longer true."""
+        with contextlib.suppress(
+            FleetError
+        ):  # why the host stops matters more; the report keeps those from before
+            self._publish("host_facts", facts=self._facts())
 
     def _refuse_own_reboot(self, work: Work) -> None:
         if not any(step["resource"] == "reboot" for step in work.steps):

@@ -217,6 +217,14 @@ def test_an_upgrade_names_every_package_of_the_old_branch_and_no_foreign_one(sys
     assert not set(foreign) & covered
 
 
+def test_what_may_change_besides_the_driver_is_what_the_task_says() -> None:
+    args = arguments(source="distribution", also_allowed=["perl-base"])
+    seen = facts("debian12", {"device_id": "1eb8"}, {}, switches=False)
+    asked = next(one for one in MODULE.needs(args, seen, context()) if one["id"] == "versions")
+    answers = {"versions": {name: ["535.309.01-1"] for name in asked["names"]}}
+    assert packages_step(args, seen, answers)["also_allowed"] == ["perl-base"]
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [

@@ -98,6 +98,19 @@ def test_a_change_foreseen_but_never_made_is_no_change() -> None:
     assert report["steps"][0]["status"] == "not_reached"
 
 
+def test_behind_a_failure_nothing_is_called_ok_because_of_the_check_before_it() -> None:
+    """The check pass says ok of a service that a package would bring and start; the package never came."""
+    tale, service = story.Story("gpu01"), ("1.docker_engine.service", "Docker Engine")
+    tale.plan("gpu01", story.PACKAGES, service)
+    tale.check("gpu01", story.PACKAGES[0], "would_change")
+    tale.check("gpu01", service[0], "ok")
+    tale.step("gpu01", *story.PACKAGES, "failed", 1.0, "1/2", reason="refused")
+    builder = built(tale.events)
+    statuses = [step["status"] for step in builder.document("gpu01", Ending("failed"))["steps"]]
+    assert statuses == ["failed", "not_reached"]
+    assert builder.counts("gpu01") == {"failed": 1}
+
+
 def test_in_check_mode_steps_say_what_would_be() -> None:
     builder = built(story.checked())
     report = builder.document("gpu01", Ending("converged"))

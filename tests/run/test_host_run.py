@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.core.connection import ConnectionSettings, Endpoint
-from fleet.core.errors import ExitCode
+from fleet.core.errors import ExitCode, HostUnreachable
 from fleet.playbook.compile import CompiledSegment
 from fleet.run.control import Control
 from fleet.run.host_run import HostRun, RunContext
@@ -55,11 +55,14 @@ class Agent:
         self.hello: Mapping[str, Any] = {"clock_unix": time.time(), "machine_id": "m", "boot_id": "b"}
         self.records = [{"type": "record", "record": one} for one in records]
         self.asked: list[str] = []
+        self.deaf = False  # to a second question for the facts
 
     def request(self, method: str, params: Any = None, **options: Any) -> Any:
         from fleet.agent.protocol import plan_hash
 
         self.asked.append(method)
+        if method == "facts" and self.deaf and self.asked.count("facts") > 1:
+            raise HostUnreachable("no answer in 120 s", host="h")
         checked = {"results": [{"step": "b", "status": "would_change"}], "hash": plan_hash(PLAN)}
         return checked if method == "check" else {}
 
@@ -82,10 +85,11 @@ class Ledger:
         return []
 
 
-def play(*results: dict[str, Any], end: str) -> tuple[HostOutcome, Agent]:
+def play(*results: dict[str, Any], end: str, deaf: bool = False) -> tuple[HostOutcome, Agent]:
     records = [{"kind": "result", "segment": 0, **fields} for fields in results]
     records.append({"kind": "end", "segment": 0, "status": end, "reason": "of the segment"})
     agent = Agent(*(dict(record, seq=seq) for seq, record in enumerate(records, 1)))
+    agent.deaf = deaf
     control = Control()
     context = RunContext(
         "r1", False, "anna", "laptop", control, MachineRegistry(), Ledger(), again="fleet run site.yaml"
@@ -118,3 +122,14 @@ def test_the_step_that_ended_the_segment_is_named_and_not_one_whose_failure_was_
 def test_without_a_remedy_of_its_own_a_pending_step_is_tried_again_by_a_new_run() -> None:
     outcome, _ = play({"step": "b", "status": "pending", "reason": "busy"}, end="pending")
     assert outcome.remedy == "when nobody minds: fleet run site.yaml --limit h"
+
+
+@pytest.mark.parametrize("status", ["failed", "pending"])
+def test_a_host_that_stops_half_way_is_looked_at_again_for_its_report(status: str) -> None:
+    """What the first steps changed is true of it, too: a driver that is installed and does not load."""
+    stopped = {"step": "b", "status": status, "reason": "this one"}
+    _, agent = play({"step": "a", "status": "changed"}, stopped, end=status)
+    assert agent.asked[0] == "facts"
+    assert agent.asked[-2:] == ["facts", "finish"]
+    outcome, agent = play({"step": "a", "status": "changed"}, stopped, end=status, deaf=True)
+    assert (outcome.status, outcome.reason) == (status, "this one"), "not that facts could not be had"

@@ -11,7 +11,7 @@ from fleet.agent.resources.base import StepCancelled, StepFailed, last_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import List, Optional
+    from typing import List, Match, Optional
 
     from fleet.agent.host import Host
     from fleet.agent.process import Result
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.resources.base import Reporter
 
 DEADLINE_S = 300.0  # initialising eight GPUs with their NVSwitches takes a minute
+_NOT_FOUND = re.compile(r"Module \S+ not found(?: in directory (?P<folder>\S+))?")
 _DKMS_NAMES = re.compile(r"^nvidia(?:-|$)")
 
 
@@ -119,11 +120,9 @@ def explain(host: Host, name: str, result: Result, lines: List[str]) -> Json:
         return _problem(
             "other_kernel", what, "build it anew: dkms autoinstall -k %s; then run again" % release
         )
-    if re.search(r"Module \S+ not found", said) is not None:
-        what = "there is no module %s for the running kernel %s" % (name, release)
-        return _problem(
-            "module_missing", what, "install the package that brings it, then: depmod %s" % release
-        )
+    sought = _NOT_FOUND.search(said)
+    if sought is not None:
+        return _not_found(host, name, release, sought)
     if "Operation not permitted" in said:
         what = "the kernel lets nobody load %s (lockdown, or kernel.modules_disabled)" % name
         return _problem(
@@ -142,6 +141,29 @@ def explain(host: Host, name: str, result: Result, lines: List[str]) -> Json:
 
 def _problem(reason: str, what: str, remedy: str) -> Json:
     return {"reason": reason, "what": what, "remedy": remedy}
+
+
+def _not_found(host: Host, name: str, release: str, sought: Match[str]) -> Json:
+    """modprobe looks in the folder of the kernel that answers it; where that is another than the release that
+    this host shows, the module may be there all the same."""
+    module = seen.on_disk(host, release) if name == "nvidia" else None
+    searched = os.path.basename(sought.group("folder") or "")
+    if module is None:
+        what = "there is no module %s for the running kernel %s" % (name, release)
+        return _problem(
+            "module_missing", what, "install the package that brings it, then: depmod %s" % release
+        )
+    if searched in ("", release):
+        what = "the module %s is there (%s), and modprobe does not know it" % (name, module["path"])
+        return _problem("module_unknown", what, "depmod %s; then run again" % release)
+    what = "the kernel that runs is %s and not the %s that this host shows, for which driver %s is there (%s)" % (
+        searched, release, module.get("version") or "of unknown version", module["path"],
+    )  # fmt: skip
+    return _problem(
+        "other_kernel",
+        "%s; modprobe %s says: %s" % (what, name, sought.group(0)),
+        "boot %s, then run again; a container has the kernel of its machine, and loads no modules" % release,
+    )
 
 
 def _signature_rejected(host: Host, name: str, release: str) -> Json:

@@ -119,6 +119,7 @@ class PackageManager:
     """What the ``package`` resource needs of a package manager. All may raise StepFailed."""
 
     name = ""
+    upgrade_command = ""  # what somebody types to bring installed packages up to date
 
     def wait_for_lock(self, limit_s: float, report: Reporter) -> None:
         """Return once nobody else is at work; StepFailed naming the holder after ``limit_s``."""

@@ -49,6 +49,7 @@ class Apt(PackageManager):
     """apt-get of one host. ``sleep`` and ``clock`` are the seams for tests of waiting."""
 
     name = "apt"
+    upgrade_command = "apt-get install --only-upgrade"
 
     def __init__(
         self,

@@ -106,6 +106,7 @@ class Dnf(PackageManager):
     """dnf of one host."""
 
     name = "dnf"
+    upgrade_command = "dnf upgrade"
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -188,6 +188,8 @@ def judged(manager: PackageManager, request: Request) -> Transaction:
     remedy = "set allow_downgrade: true if that is meant"
     if outside:
         remedy = "if that may happen, say so in the task: also_allowed: [%s]" % ", ".join(outside)
+        if all(words.startswith("upgrade ") for name, words in reasons if name in outside):
+            remedy += "; or bring them up to date first: %s %s" % (manager.upgrade_command, " ".join(outside))
     what = "refused: the transaction would %s" % "; ".join(words for _, words in reasons)
     raise StepFailed(what, remedy)
 

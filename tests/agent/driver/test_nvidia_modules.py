@@ -386,7 +386,10 @@ def test_a_rejected_signature_names_its_signer_and_the_step_at_the_console(
     ("said", "words"),
     [
         ("modprobe: ERROR: could not insert 'nvidia': Exec format error", "built for another kernel"),
-        (f"modprobe: FATAL: Module nvidia not found in directory /lib/modules/{KERNEL}", "no module nvidia"),
+        (
+            f"modprobe: FATAL: Module nvidia not found in directory /lib/modules/{KERNEL}",
+            r"/lib/nvidia\.ko.*modprobe does not know it",
+        ),
         ("modprobe: ERROR: could not insert 'nvidia': Operation not permitted", "lockdown"),
         ("modprobe: ERROR: could not insert 'nvidia': Cannot allocate memory", "Cannot allocate memory"),
     ],
@@ -394,6 +397,32 @@ def test_a_rejected_signature_names_its_signer_and_the_step_at_the_console(
 def test_other_refusals(host: GpuHost, said: str, words: str) -> None:
     host.modprobe = lambda name: Result(1, "", said + "\n")
     with pytest.raises(StepFailed, match=words):
+        apply(host)
+
+
+@pytest.mark.parametrize("name", ["nvidia", "nvidia-current"])
+def test_a_kernel_that_is_not_the_one_shown_is_named_with_what_modprobe_says(
+    host: GpuHost, name: str
+) -> None:
+    """In a container modprobe looks for the modules of the machine's kernel, whatever the container shows."""
+    said = f"modprobe: FATAL: Module {name} not found in directory /lib/modules/6.18.5-outer"
+    host.modprobe = lambda _name: Result(1, "", said + "\n")
+    with pytest.raises(StepFailed) as caught:
+        apply(host)
+    assert str(caught.value).startswith(f"the kernel that runs is 6.18.5-outer and not the {KERNEL}")
+    assert f"driver {NEW} is there (/lib/nvidia.ko)" in str(caught.value)
+    assert f"Module {name} not found in directory /lib/modules/6.18.5-outer" in str(caught.value)
+    assert f"boot {KERNEL}" in (caught.value.remedy or "")
+
+
+def test_a_module_that_goes_with_the_driver_and_is_not_there_is_named(host: GpuHost) -> None:
+    def load(name: str) -> Result:
+        if name == "nvidia":
+            return host.load(name)
+        return Result(1, "", f"modprobe: FATAL: Module {name} not found in directory /lib/modules/{KERNEL}\n")
+
+    host.modprobe = load
+    with pytest.raises(StepFailed, match=f"there is no module nvidia_uvm for the running kernel {KERNEL}"):
         apply(host)
 
 

@@ -166,6 +166,27 @@ def test_a_transaction_that_does_more_is_refused(
     assert not any(argv[:2] == ["apt-get", "-y"] for argv in host.ran)
 
 
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [
+        ("2.37", "; or bring them up to date first: apt-get install --only-upgrade perl-base libc6"),
+        ("2.35", ""),
+    ],
+    ids=["only-upgrades", "a-downgrade"],
+)
+def test_where_others_need_only_be_up_to_date_the_remedy_says_how(
+    host: Any, report: Any, version: str, command: str
+) -> None:
+    """Not every task takes also_allowed; the command helps with all of them."""
+    simulated = f"Inst perl-base [5.1] (5.2 D [amd64])\nInst libc6 [2.36] ({version} D [amd64])\n"
+    host.on("apt-cache", "policy", answer=policy("runc", "1.1"))
+    host.on("apt-get", "-s", answer=Result(0, simulated))
+    with pytest.raises(StepFailed) as caught:
+        apply(host, report, names=[{"name": "runc"}], state="present")
+    allowed = "if that may happen, say so in the task: also_allowed: [perl-base, libc6]"
+    assert caught.value.remedy == allowed + command
+
+
 def test_what_is_allowed_is_not_refused() -> None:
     transaction = Transaction(
         [("runc", "1.2", "1.1"), ("libnvidia-cfg1:amd64", "550", "580"), ("new", None, "1")],
