@@ -1,7 +1,7 @@
 """Which packages make a driver, by distribution and origin. Data in ``data/driver_packages.yaml``.
 
 A :class:`DriverSet` says the names; which versions are offered is asked of the host, and what to take is decided
-in :mod:`fleet.modules.driver_packages`. The fabric manager of NVIDIA's repositories is named by
+in :mod:`fleet.modules.driver.packages`. The fabric manager of NVIDIA's repositories is named by
 :class:`fleet.catalogue.operating_systems.PackageFamily`.
 """
 

@@ -22,7 +22,7 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
-from fleet.modules.engine_settings import without_systemd
+from fleet.modules.shared.engine_settings import without_systemd
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.modules import repository_key
 from fleet.modules.base import PACKAGE_DEADLINE_S, Answers, Argument, ArgumentProblem, Context, Facts, Json
+from fleet.modules.shared import repository_key
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

@@ -15,7 +15,7 @@ from fleet.modules.base import (
     Json,
     given,
 )
-from fleet.modules.gpu_hosts import gpu_request
+from fleet.modules.shared.gpu_hosts import gpu_request
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

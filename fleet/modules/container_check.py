@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from fleet.audit.leave import reasons_against
 from fleet.modules.base import Answers, Argument, ArgumentProblem, Context, ControllerResult, Facts, Json
 from fleet.modules.container_toolkit import HOOK, SPECIFICATION
-from fleet.modules.engine_settings import DAEMON_JSON
-from fleet.modules.gpu_hosts import gpu_request, not_a_gpu_host, nvidia_gpus
 from fleet.modules.image import check as image_check
+from fleet.modules.shared.engine_settings import DAEMON_JSON
+from fleet.modules.shared.gpu_hosts import gpu_request, not_a_gpu_host, nvidia_gpus
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

@@ -16,7 +16,6 @@ from fleet.audit.facts import fact, releases
 from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_repository
 from fleet.catalogue.docker import distribution_packages, feature_since
 from fleet.catalogue.versions import Version
-from fleet.modules import repository_key
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     Answers,
@@ -27,7 +26,9 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
-from fleet.modules.engine_settings import (
+from fleet.modules.package import installed_version, package_step, pin_refused
+from fleet.modules.shared import repository_key
+from fleet.modules.shared.engine_settings import (
     DAEMON_JSON,
     directory_step,
     engine_present,
@@ -45,8 +46,7 @@ from fleet.modules.engine_settings import (
     upstream_version,
     without_systemd,
 )
-from fleet.modules.gpu_hosts import not_a_gpu_host, nvidia_gpus
-from fleet.modules.package import installed_version, package_step, pin_refused
+from fleet.modules.shared.gpu_hosts import not_a_gpu_host, nvidia_gpus
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

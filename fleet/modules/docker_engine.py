@@ -17,7 +17,6 @@ from fleet.catalogue.docker import (
     upstream_packages,
     upstream_repository,
 )
-from fleet.modules import repository_key
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     Answers,
@@ -28,7 +27,9 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
-from fleet.modules.engine_settings import (
+from fleet.modules.package import installed_version, package_step, pin_refused
+from fleet.modules.shared import repository_key
+from fleet.modules.shared.engine_settings import (
     DAEMON_JSON,
     ENGINE_PACKAGES,
     changed_keys,
@@ -46,7 +47,6 @@ from fleet.modules.engine_settings import (
     unreadable,
     without_systemd,
 )
-from fleet.modules.package import installed_version, package_step, pin_refused
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

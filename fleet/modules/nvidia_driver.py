@@ -1,7 +1,7 @@
 """NVIDIA's driver: from NVIDIA's repository or the distribution's, or one that is there already and only checked.
 
 Everything is decided before the host is touched: which flavour and branch serve its cards
-(:mod:`fleet.modules.driver_gpus`), which packages in which exact versions (:mod:`fleet.modules.driver_packages`),
+(:mod:`fleet.modules.driver.gpus`), which packages in which exact versions (:mod:`fleet.modules.driver.packages`),
 and whether anybody uses what would have to be unloaded. Where somebody does, nothing of it is done and the host is
 ``pending``. A driver that is installed and serves stays: ``branch`` and ``auto`` upgrade nothing by themselves.
 """
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository
-from fleet.modules import driver_preinstalled, driver_steps, repository_key
 from fleet.modules.base import (
     Answers,
     Argument,
@@ -25,17 +24,20 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
-from fleet.modules.driver_gpus import Card, Refused, cards, not_listed
-from fleet.modules.driver_leave import held_back
-from fleet.modules.driver_packages import (
+from fleet.modules.driver import preinstalled as driver_preinstalled
+from fleet.modules.driver import steps as driver_steps
+from fleet.modules.driver.gpus import Card, Refused, cards, not_listed
+from fleet.modules.driver.leave import held_back
+from fleet.modules.driver.packages import (
     Choice,
     NotOffered,
     choose,
     names_to_ask,
     newest_installed,
 )
-from fleet.modules.driver_steps import build_packages, kernels, repository
-from fleet.modules.engine_settings import without_systemd
+from fleet.modules.driver.steps import build_packages, kernels, repository
+from fleet.modules.shared import repository_key
+from fleet.modules.shared.engine_settings import without_systemd
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

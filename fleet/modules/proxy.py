@@ -7,7 +7,7 @@ containers: where others use the host, the engine's part is left and the host is
 One way for every engine: variables in its unit's environment. daemon.json has ``proxies`` only from 23.0 on, and
 an older engine does not start with a key that it does not know; it is also read into facts and reports, where a
 password of a proxy has no business. The values are in a file of root's, not in the drop-in itself, because
-``systemctl show`` tells everybody what stands in units. Read next: :mod:`fleet.modules.engine_settings`.
+``systemctl show`` tells everybody what stands in units. Read next: :mod:`fleet.modules.shared.engine_settings`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
-from fleet.modules.engine_settings import engine_present, restart_permitted, restart_refused
+from fleet.modules.shared.engine_settings import engine_present, restart_permitted, restart_refused
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

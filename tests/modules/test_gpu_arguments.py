@@ -8,8 +8,8 @@ import pytest
 
 from fleet.modules import load
 from fleet.modules.base import ArgumentProblem, Context
-from fleet.modules.engine_settings import matching, upstream_version
-from fleet.modules.gpu_hosts import gpu_request
+from fleet.modules.shared.engine_settings import matching, upstream_version
+from fleet.modules.shared.gpu_hosts import gpu_request
 from tests.facts import healthy_gpu_facts
 
 DIGEST = "sha256:" + "a" * 64

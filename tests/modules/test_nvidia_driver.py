@@ -17,8 +17,8 @@ from fleet.lab.simulation.deb import Package as Deb
 from fleet.modules import load
 from fleet.modules.arguments import converted
 from fleet.modules.base import ArgumentProblem, Context
-from fleet.modules.driver_gpus import Card, Refused, branches_for
-from fleet.modules.driver_packages import upstream
+from fleet.modules.driver.gpus import Card, Refused, branches_for
+from fleet.modules.driver.packages import upstream
 from tests.facts import healthy_gpu_facts
 
 MODULE = load("nvidia_driver")

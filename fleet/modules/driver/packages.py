@@ -2,7 +2,7 @@
 
 apt takes the newest candidate for every package that a request leaves out, and NVIDIA's packages depend on each
 other in one exact version: so every package is named, in the version of the driver. What serves the cards is
-:mod:`fleet.modules.driver_gpus`; the names are those of :mod:`fleet.catalogue.driver_packages`.
+:mod:`fleet.modules.driver.gpus`; the names are those of :mod:`fleet.catalogue.driver_packages`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleet.catalogue.driver_packages import DriverSet, driver_sets, of_the_drive
 from fleet.catalogue.operating_systems import PackageFamily
 from fleet.catalogue.versions import Version, driver_version
 from fleet.modules.base import Facts, Json
-from fleet.modules.driver_gpus import (
+from fleet.modules.driver.gpus import (
     Card,
     Refused,
     branches_for,

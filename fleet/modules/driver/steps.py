@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from fleet.audit.facts import fact, releases
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository, of_the_driver, patterns_of_the_driver
-from fleet.modules import repository_key
 from fleet.modules.base import (
     PACKAGE_DEADLINE_S,
     SERVICE_DEADLINE_S,
@@ -24,11 +23,12 @@ from fleet.modules.base import (
     Facts,
     Json,
 )
-from fleet.modules.driver_gpus import Card, fabric
-from fleet.modules.driver_leave import FORBIDDEN, may_reboot, may_unload, replaced
-from fleet.modules.driver_packages import Choice, leftovers, may_also_change, to_remove
-from fleet.modules.engine_settings import without_systemd
+from fleet.modules.driver.gpus import Card, fabric
+from fleet.modules.driver.leave import FORBIDDEN, may_reboot, may_unload, replaced
+from fleet.modules.driver.packages import Choice, leftovers, may_also_change, to_remove
 from fleet.modules.package import package_step
+from fleet.modules.shared import repository_key
+from fleet.modules.shared.engine_settings import without_systemd
 
 if TYPE_CHECKING:
     from fleet.agent.protocol import Step

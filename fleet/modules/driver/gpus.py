@@ -1,7 +1,7 @@
 """Which drivers serve the GPUs of a host: flavour of the kernel modules, branch, version. Pure.
 
 GPUs are known by their PCI ids (:mod:`fleet.catalogue.gpus`), never by a name. What the packages of the answer
-are is :mod:`fleet.modules.driver_packages`.
+are is :mod:`fleet.modules.driver.packages`.
 """
 
 from __future__ import annotations

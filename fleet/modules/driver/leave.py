@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleet.audit.facts import fact
 from fleet.audit.leave import reasons_against
 from fleet.modules.base import Context, Facts, Json
-from fleet.modules.driver_packages import Choice
+from fleet.modules.driver.packages import Choice
 
 FORBIDDEN = ("nouveau", "nova_core")
 
