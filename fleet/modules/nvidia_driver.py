@@ -225,7 +225,7 @@ def _choice(args: Json, facts: Facts, answers: Answers) -> Choice:
     if newest is not None and newest > choice.version and not args["allow_downgrade"]:
         raise Refused(
             f"downgrade_refused: driver {newest} is installed, and {choice.version} is older",
-            "set allow_downgrade: true if that is meant",
+            "set allow_downgrade: true (the variable nvidia_driver_allow_downgrade) if that is meant",
         )
     _refuse_missing_headers(args, facts, answers)
     return choice
