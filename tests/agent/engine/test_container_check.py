@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from fleet.agent.container_check.seen import PROBE, SCRIPT, address_of, rows
 from fleet.agent.facts import checks
 from fleet.agent.process import Result
 from fleet.agent.resources import load
 from fleet.agent.resources.base import StepFailed, StepPending
-from fleet.agent.resources.container_check import NAME, PROBE, SCRIPT, address_of, rows
+from fleet.agent.resources.container_check import NAME
 from fleet.core.schema import validate
 
 from .fake import FakeEngine

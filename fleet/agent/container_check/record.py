@@ -1,0 +1,91 @@
+"""What was seen last, and what it depends on: while the key is equal, nothing is run again.
+
+Kept in ``checks/container.json`` of the state directory; :mod:`fleet.agent.facts.checks` reads it for reports.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fleet.agent.digest import sha256
+from fleet.agent.files import read_bytes, write_state
+from fleet.agent.protocol import Json, canonical
+from fleet.agent.resources.container import cdi_specifications
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Optional
+
+    from fleet.agent.host import Host
+
+
+RECORD = "checks/container.json"
+DAEMON_JSON = "/etc/docker/daemon.json"
+
+
+def key(host: Host, args: Json, image: Json, info: Json) -> Json:
+    """What the outcome depends on: boot, driver, image, toolkit, engine and their configuration."""
+    way = cdi_specifications(host)
+    return {
+        "boot": _line(host, "/proc/sys/kernel/random/boot_id"),
+        "driver": loaded_driver(host),
+        "image": args.get("digest") or image.get("Id"),
+        "toolkit": _toolkit(host),
+        "engine": info.get("ServerVersion"),
+        "daemon_json": _digest(host, DAEMON_JSON),
+        "cdi": [[path, _digest(host, path)] for path in way],
+        "request": [args.get("request") or "auto", args.get("gpus") or "all"],
+        "addresses": list(args.get("addresses") or []),
+    }
+
+
+def record(host: Host) -> Optional[Json]:
+    """What was found last on this host; None where there is nothing, or nothing readable."""
+    import json
+
+    try:
+        with open(os.path.join(host.state_dir, RECORD), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def keep(host: Host, found: Json) -> None:
+    import time
+
+    found["checked_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    write_state(host, os.path.join(host.state_dir, RECORD), canonical(found))
+
+
+def loaded_driver(host: Host) -> Optional[str]:
+    """The version of the loaded kernel module, or None."""
+    text = _line(host, "/proc/driver/nvidia/version") or ""
+    match = re.search(r"\b(\d{2,4}\.\d+(?:\.\d+)?)\b", text)
+    return match.group(1) if match is not None else _line(host, "/sys/module/nvidia/version")
+
+
+def _toolkit(host: Host) -> Optional[str]:
+    """The toolkit package's version; on a host without dpkg, the size and time of its program."""
+    found = host.dpkg.installed("nvidia-container-toolkit")
+    if found is not None:
+        return str(found)
+    path = host.which("nvidia-ctk")
+    if path is None:
+        return None
+    status = os.stat(host.path(path))
+    return "%d:%d" % (status.st_size, status.st_mtime_ns)
+
+
+def _line(host: Host, path: str) -> Optional[str]:
+    try:
+        with open(host.path(path), encoding="utf-8", errors="replace") as file:
+            return file.readline(4096).strip() or None
+    except OSError:
+        return None
+
+
+def _digest(host: Host, path: str) -> Optional[str]:
+    data = read_bytes(host, path)
+    return None if data is None else sha256(data).hex()
