@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from ipaddress import IPv4Network
@@ -50,6 +51,7 @@ def containers(lab: Lab) -> dict[str, tuple[str, str]]:
     for host in (
         *(member.name for member in lab.members),
         *(["registry"] if lab.definition.registry else []),
+        *(["packages"] if lab.definition.has_gpus else []),
     ):
         name = lab.place.container(host)
         document = lab.engine.inspect("container", name)
@@ -58,10 +60,12 @@ def containers(lab: Lab) -> dict[str, tuple[str, str]]:
     return found
 
 
-def files(lab: Lab) -> dict[str, str]:
-    """{path: content} of the state directory, without what concerns hosts that other tests added."""
+def files(lab: Lab) -> dict[str, bytes]:
+    """{path: hash of the content} of the state directory, without what concerns hosts that other tests added."""
     own = [path for path in lab.state.directory.rglob("*") if path.is_file() and "extra-" not in str(path)]
-    return {str(path): path.read_text() for path in own if path.name != "known_hosts"}
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).digest() for path in own if path.name != "known_hosts"
+    }
 
 
 def things(lab: Lab) -> list[str]:
