@@ -51,7 +51,7 @@ def containers(lab: Lab) -> dict[str, tuple[str, str]]:
     for host in (
         *(member.name for member in lab.members),
         *(["registry"] if lab.definition.registry else []),
-        *(["packages"] if lab.definition.has_gpus else []),
+        *(["packages"] if lab.definition.has_packages else []),
     ):
         name = lab.place.container(host)
         document = lab.engine.inspect("container", name)
