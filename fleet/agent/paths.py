@@ -1,6 +1,6 @@
 """Where fleet keeps its things on a host, and the one way to write them so that they last.
 
-Everything durable goes through :func:`write_durably`; everything is root's alone (0700/0600).
+Everything durable goes through :func:`write_durably`; everything here is root's alone (0700/0600).
 The layout is specified in docs/protocol.md.
 """
 
@@ -109,12 +109,21 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: str, data: bytes) -> None:
-    """Replace ``path`` by ``data`` (0600): after a crash it holds either the old bytes or these, whole."""
+def write_durably(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``data``: after a crash it holds either the old bytes or these, whole.
+
+    The folder may be another user's: a link found in place of either file is not followed.
+    """
     temporary = "%s.new-%d" % (path, os.getpid())
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.unlink(temporary)  # what a writer of this pid that died may have left
+    except FileNotFoundError:
+        pass  # the usual case
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
     try:
         write_all(descriptor, data)
+        os.fchmod(descriptor, mode)
         os.fsync(descriptor)
     except BaseException:
         os.unlink(temporary)

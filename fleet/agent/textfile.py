@@ -7,9 +7,7 @@ the label ``simulated="true"``. docs/agent.md lists the names.
 
 from __future__ import annotations
 
-import os
-
-from fleet.agent.paths import sync_folder, write_all
+from fleet.agent.paths import write_durably
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,28 +42,9 @@ def metrics(report: Json) -> str:
 
 
 def write(folder: str, text: str) -> None:
-    """Replace the textfile in ``folder``, readable by everybody; no reader sees half of one.
-
-    The folder may be another user's, so a link found in either place is not followed. Raises OSError.
-    """
-    temporary = "%s.new-%d" % (path(folder), os.getpid())  # node_exporter reads *.prom only
-    try:
-        os.unlink(temporary)
-    except FileNotFoundError:
-        pass  # the usual case
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    try:
-        write_all(descriptor, text.encode("utf-8", "replace"))
-        os.fchmod(descriptor, 0o644)
-        os.fsync(descriptor)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, path(folder))
-    sync_folder(folder)
+    """Replace the textfile in ``folder``, readable by everybody; no reader sees half of one. Raises OSError."""
+    # node_exporter reads *.prom only, and so not what is being written.
+    write_durably(path(folder), text.encode("utf-8", "replace"), 0o644)
 
 
 def _agent(report: Json) -> Iterable[Metric]:

@@ -49,14 +49,15 @@ def host_gpus(facts: Facts) -> list[HostGpu]:
     """The products in a host that are its own to use, in order of their first PCI address."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for gpu in own_gpus(facts):
-        found.setdefault(_ids(gpu), []).append(str(gpu.get("address")))
+        found.setdefault(pci_ids(gpu), []).append(str(gpu.get("address")))
     if not found:
         return []
     known = load().gpus
     return [HostGpu(tuple(places), ids[0], known.by_pci(*ids)) for ids, places in found.items()]
 
 
-def _ids(gpu: Mapping[str, Any]) -> tuple[str, str, str]:
+def pci_ids(gpu: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Device, subsystem vendor and subsystem of a GPU of the facts, as the catalogue asks for them."""
     device, vendor, subsystem = (
         str(gpu.get(name) or "") for name in ("device_id", "subsystem_vendor_id", "subsystem_id")
     )

@@ -50,7 +50,7 @@ class Rule:
     def evaluate(self, facts: Facts, wanted: Wanted) -> list[Finding]:
         """The findings on one host."""
         unknown = [
-            self._unknown(facts, path) for path in self.reads if self.gate and fact(facts, path) is None
+            self.unknown(facts, path) for path in self.reads if self.gate and fact(facts, path) is None
         ]
         return unknown or list(self.function(facts, wanted))
 
@@ -76,13 +76,16 @@ class Rule:
             needs_leave=self.needs_leave,
         )
 
-    def _unknown(self, facts: Facts, path: str) -> Finding:
+    def unknown(
+        self, facts: Facts, path: str, *, consequence: str = "", remedy: str | None = None
+    ) -> Finding:
+        """The finding that a value is not known, and so cannot be called healthy."""
         return self.finding(
-            f"{path} is not known: {why_absent(facts, path)}",
+            f"{path} is not known: {why_absent(facts, path)}{consequence}",
             observed=None,
             limit="known",
             source="a gate fails closed: unknown is not healthy",
-            remedy=f"find out on the host why {path} cannot be read: fleet agent probe",
+            remedy=remedy or f"find out on the host why {path} cannot be read: fleet agent probe",
         )
 
 

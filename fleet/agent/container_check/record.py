@@ -1,14 +1,15 @@
 """What was seen last, and what it depends on: while the key is equal, nothing is run again.
 
-Kept in ``checks/container.json`` of the state directory; :mod:`fleet.agent.facts.checks` reads it for reports.
+Where it is kept, and how reports read it: :mod:`fleet.agent.facts.checks`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 
 from fleet.agent.digest import sha256
+from fleet.agent.driver import seen
+from fleet.agent.facts import checks
 from fleet.agent.files import read_bytes, write_state
 from fleet.agent.protocol import Json, canonical
 from fleet.agent.resources.container import cdi_specifications
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.host import Host
 
 
-RECORD = "checks/container.json"
 DAEMON_JSON = "/etc/docker/daemon.json"
 
 
@@ -28,8 +28,8 @@ def key(host: Host, args: Json, image: Json, info: Json) -> Json:
     """What the outcome depends on: boot, driver, image, toolkit, engine and their configuration."""
     way = cdi_specifications(host)
     return {
-        "boot": _line(host, "/proc/sys/kernel/random/boot_id"),
-        "driver": loaded_driver(host),
+        "boot": seen.boot_id(host) or None,
+        "driver": (seen.loaded(host) or {}).get("version"),
         "image": args.get("digest") or image.get("Id"),
         "toolkit": _toolkit(host),
         "engine": info.get("ServerVersion"),
@@ -42,28 +42,17 @@ def key(host: Host, args: Json, image: Json, info: Json) -> Json:
 
 def record(host: Host) -> Optional[Json]:
     """What was found last on this host; None where there is nothing, or nothing readable."""
-    import json
-
     try:
-        with open(os.path.join(host.state_dir, RECORD), encoding="utf-8") as file:
-            found = json.load(file)
+        return checks.read(host)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def keep(host: Host, found: Json) -> None:
     import time
 
     found["checked_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    write_state(host, os.path.join(host.state_dir, RECORD), canonical(found))
-
-
-def loaded_driver(host: Host) -> Optional[str]:
-    """The version of the loaded kernel module, or None."""
-    text = _line(host, "/proc/driver/nvidia/version") or ""
-    match = re.search(r"\b(\d{2,4}\.\d+(?:\.\d+)?)\b", text)
-    return match.group(1) if match is not None else _line(host, "/sys/module/nvidia/version")
+    write_state(host, checks.path(host), canonical(found))
 
 
 def _toolkit(host: Host) -> Optional[str]:
@@ -76,14 +65,6 @@ def _toolkit(host: Host) -> Optional[str]:
         return None
     status = os.stat(host.path(path))
     return "%d:%d" % (status.st_size, status.st_mtime_ns)
-
-
-def _line(host: Host, path: str) -> Optional[str]:
-    try:
-        with open(host.path(path), encoding="utf-8", errors="replace") as file:
-            return file.readline(4096).strip() or None
-    except OSError:
-        return None
 
 
 def _digest(host: Host, path: str) -> Optional[str]:

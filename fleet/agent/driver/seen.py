@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 
+from fleet.agent.machine import BOOT_ID
 from fleet.agent.resources.base import StepFailed
 
 TYPE_CHECKING = False
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.protocol import Json
 
 OSRELEASE = "/proc/sys/kernel/osrelease"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def _facts(name: str) -> Any:

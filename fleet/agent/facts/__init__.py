@@ -12,6 +12,8 @@ import importlib
 import os
 import time
 
+from fleet.agent.protocol import SIMULATED_MARKER
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
     from typing import Iterable, Optional
@@ -21,7 +23,6 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 
 SCHEMA = "fleet.facts/1"
-LAB_MARKER = "/etc/fleet-lab.json"
 
 GROUPS = (
     "identity",
@@ -78,7 +79,7 @@ def collect(host: Host, groups: Optional[Iterable[str]] = None) -> Json:
     document: Json = {
         "schema": SCHEMA,
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "simulated": os.path.exists(host.path(LAB_MARKER)),
+        "simulated": os.path.exists(host.path(SIMULATED_MARKER)),
         "errors": [],
     }
     for name in wanted:

@@ -17,13 +17,23 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 KEYS = ("container_check",)
 
 
-def collect(host: Host) -> Json:
-    """The record as it was written; null (``not_collected``) where no check was made."""
-    try:
-        with open(os.path.join(host.state_dir, "checks", "container.json"), encoding="utf-8") as file:
-            found = json.load(file)
-    except FileNotFoundError:
-        return {"container_check": None, "container_check_reason": "not_collected"}
+def path(host: Host) -> str:
+    """Where the record lies."""
+    return os.path.join(host.state_dir, "checks", "container.json")
+
+
+def read(host: Host) -> Json:
+    """The record as it was written. Raises OSError, and ValueError for what is no record."""
+    with open(path(host), encoding="utf-8") as file:
+        found = json.load(file)
     if not isinstance(found, dict):
         raise ValueError("checks/container.json holds no object")
-    return {"container_check": found}
+    return found
+
+
+def collect(host: Host) -> Json:
+    """The record; null (``not_collected``) where no check was made."""
+    try:
+        return {"container_check": read(host)}
+    except FileNotFoundError:
+        return {"container_check": None, "container_check_reason": "not_collected"}

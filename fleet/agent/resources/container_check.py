@@ -27,7 +27,7 @@ from fleet.agent.container_check.seen import (
 )
 from fleet.agent.engine import Engine, EngineCancelled, EngineError, EngineUnavailable
 from fleet.agent.gpu_failures import explained, is_missing_hook
-from fleet.agent.protocol import KNOWN_AFTER_APPLY, Json
+from fleet.agent.protocol import KNOWN_AFTER_APPLY, SIMULATED_MARKER, Json
 from fleet.agent.resources.base import (
     Difference,
     Provides,
@@ -92,7 +92,11 @@ class ContainerCheck(Resource):
     ) -> Optional[Json]:
         """Look, compare, keep what was seen. Raises StepFailed with the reason first."""
         found: Json = {"key": self.read(host, args)["key"], "passed": False, "reason": None}
-        found.update(reference=args["reference"], digest=args.get("digest"), simulated=_simulated(host))
+        found.update(
+            reference=args["reference"],
+            digest=args.get("digest"),
+            simulated=os.path.exists(host.path(SIMULATED_MARKER)),
+        )
         try:
             self._look(host, args, found, report)
         except StepCancelled:
@@ -209,12 +213,6 @@ class _Checked:
         if failure is None:
             return engine_failure(error, "container_failed: the check of %s" % self._args["reference"])
         return failed(failure, "", "")
-
-
-def _simulated(host: Host) -> bool:
-    from fleet.agent.facts import LAB_MARKER
-
-    return os.path.exists(host.path(LAB_MARKER))
 
 
 RESOURCE = ContainerCheck()

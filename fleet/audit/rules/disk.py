@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleet.audit.driver import to_be_changed
-from fleet.audit.facts import Facts, fact, why_absent
+from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.audit.settled import has_image, settled
@@ -125,7 +125,7 @@ def boot_room(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         return
     free = boot.get("free_bytes")
     if free is None:
-        yield _unknown(self, facts, "paths.boot.free_bytes")
+        yield self.unknown(facts, "paths.boot.free_bytes")
     elif free < LEAST_ON_BOOT:
         yield self.finding(
             f"/boot has {free / 1e6:.0f} MB free; a new initramfs needs {LEAST_ON_BOOT / 1e6:.0f} MB",
@@ -156,7 +156,7 @@ def driver_room(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             sum(DRIVER_BYTES[path] for path in paths),
         )
         if free is None:
-            yield _unknown(self, facts, "disks")
+            yield self.unknown(facts, "disks")
         elif free < limit:
             yield self.finding(
                 f"{mount} has {free / 1e9:.1f} GB free; a driver needs {limit / 1e9:.1f} GB in {', '.join(paths)}",
@@ -165,13 +165,3 @@ def driver_room(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
                 source="an estimate for a driver with compiler, headers and modules for two kernels",
                 remedy="apt-get clean && apt-get autoremove --purge",
             )
-
-
-def _unknown(self: Rule, facts: Facts, path: str) -> Finding:
-    return self.finding(
-        f"{path} is not known: {why_absent(facts, path)}",
-        observed=None,
-        limit="known",
-        source="a gate fails closed: unknown is not healthy",
-        remedy=f"find out on the host why {path} cannot be read: fleet agent probe",
-    )

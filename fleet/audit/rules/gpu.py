@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet.audit.driver import WantedDriver, loaded_version, wanted_driver
-from fleet.audit.facts import Facts, fact, why_absent
+from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import HostGpu, at_odds, best_branch, choices, flavour_fits, host_gpus, newest_of
 from fleet.audit.rule import Rule, Sample, Wanted, rule
@@ -36,13 +36,7 @@ def known(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         return
     needed = ["gpus", "driver"] if fact(facts, "gpus") else ["gpus"]
     for path in (path for path in needed if fact(facts, path) is None):
-        yield self.finding(
-            f"{path} is not known: {why_absent(facts, path)}",
-            observed=None,
-            limit="known",
-            source="a gate fails closed: unknown is not healthy",
-            remedy=f"find out on the host why {path} cannot be read: fleet agent probe",
-        )
+        yield self.unknown(facts, path)
 
 
 @rule(

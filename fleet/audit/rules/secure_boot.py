@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet.audit.driver import to_be_changed
-from fleet.audit.facts import Facts, fact, why_absent
+from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import has_gpus
 from fleet.audit.rule import Rule, Sample, Wanted, rule
@@ -23,6 +23,7 @@ _NEW_KEY = (
     "install -d -m 0700 /var/lib/dkms && openssl req -new -x509 -newkey rsa:2048 -nodes -days 36500"
     " -subj '/CN=DKMS module signing key/' -keyout /var/lib/dkms/mok.key -outform DER -out /var/lib/dkms/mok.pub"
 )
+_UNLOADED = "; with Secure Boot on the driver would not load"
 _MOUNT = (
     "mount -t efivarfs efivarfs /sys/firmware/efi/efivars; where it stays unknown, and you know that Secure Boot"
     " is off: preflight_skip: [preflight.secure_boot_key]"
@@ -52,12 +53,12 @@ def key(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if state.get("enrolment_pending"):
         yield _pending(self, Severity.ERROR)
     elif enforcing is None:
-        yield _unknown(self, facts, "secure_boot.enforcing", _MOUNT)
+        yield self.unknown(facts, "secure_boot.enforcing", consequence=_UNLOADED, remedy=_MOUNT)
     elif state.get("signing_key") is None:
         yield _not_enrolled(self, "there is no key to sign the driver's modules with", _make_key(facts))
     elif enrolled is None:
         test = f"apt-get install mokutil && mokutil --test-key {state['signing_key']}"
-        yield _unknown(self, facts, "secure_boot.signing_key_enrolled", test)
+        yield self.unknown(facts, "secure_boot.signing_key_enrolled", consequence=_UNLOADED, remedy=test)
     else:
         import_key = f"mokutil --import {state['signing_key']}"
         yield _not_enrolled(self, "the key that signs the driver's modules is not enrolled", import_key)
@@ -82,16 +83,6 @@ def _pending(self: Rule, severity: Severity) -> Finding:
         remedy="systemctl reboot, with somebody at the console to choose Enroll MOK;"
         " or take the request back: mokutil --revoke-import",
         severity=severity,
-    )
-
-
-def _unknown(self: Rule, facts: Facts, path: str, command: str) -> Finding:
-    return self.finding(
-        f"{path} is not known: {why_absent(facts, path)}; with Secure Boot on the driver would not load",
-        observed=None,
-        limit="known",
-        source="a gate fails closed: unknown is not healthy",
-        remedy=command,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.audit.facts import fact
+from fleet.audit.gpus import own_gpus, pci_ids
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository
 from fleet.catalogue.drivers import Branch
@@ -20,7 +21,6 @@ from fleet.modules.base import Facts
 
 OPEN = "open"
 PROPRIETARY = "proprietary"
-HANDED_ON = "vfio-pci"  # the driver of a card that belongs to a virtual machine
 
 
 class Refused(Exception):
@@ -52,14 +52,9 @@ def cards(facts: Facts) -> list[Card]:
         Card(
             str(one["address"]),
             str(one["device_id"]),
-            gpus.by_pci(
-                str(one["device_id"]),
-                str(one.get("subsystem_vendor_id") or ""),
-                str(one.get("subsystem_id") or ""),
-            ),
+            gpus.by_pci(*pci_ids(one)),
         )
-        for one in fact(facts, "gpus") or ()
-        if one.get("driver") != HANDED_ON
+        for one in own_gpus(facts)
     ]
 
 
