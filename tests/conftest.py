@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fleet.core.errors import RefusedError
-from fleet.lab.definition import HostDefinition
+from fleet.lab.definition import HostDefinition, load_definition
 from fleet.lab.lab import Lab
 
 # How long one example takes says nothing on a machine that is shared.
@@ -62,6 +62,7 @@ def _remove_orphans(lab: Lab) -> None:
 
 
 HostFactory = Callable[..., HostDefinition]
+LabFactory = Callable[[str, str], Lab]
 
 
 @pytest.fixture
@@ -99,6 +100,26 @@ def _hosts_made(lab: Lab) -> Iterator[HostFactory]:
     finally:
         for name in made:
             lab.remove_host(name)
+
+
+@pytest.fixture(scope="module")
+def own_lab(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabFactory]:
+    """``own_lab("pins", YAML)``: a lab beside the one of inventories/lab.yaml, up, with networks of its own.
+
+    It is taken down after the module's last test, also where it came up half only.
+    """
+    made: list[Lab] = []
+
+    def make(name: str, inventory: str) -> Lab:
+        path = tmp_path_factory.mktemp(name) / f"{name}.yaml"
+        path.write_text(inventory)
+        made.append(Lab(load_definition(path)))
+        made[-1].up()
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab.down()
 
 
 @pytest.fixture

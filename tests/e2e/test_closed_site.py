@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,11 @@ import pytest
 
 from fleet.lab import closed, faults
 from fleet.lab.access import write_inventory
-from fleet.lab.definition import PACKAGES_OCTET, load_definition
+from fleet.lab.definition import PACKAGES_OCTET
 from fleet.lab.lab import Lab
 from fleet.lab.simulation import server
 from fleet.lab.snapshot import snapshot
+from tests.conftest import LabFactory
 from tests.e2e import gpu
 from tests.e2e.harness import Fleet
 
@@ -35,14 +35,9 @@ PROXY = "http://packages.lab:3128"
 
 
 @pytest.fixture(scope="module")
-def site(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def site(own_lab: LabFactory) -> Lab:
     """A GPU host that reaches the site's own servers only, and one whose archive is behind a proxy."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "closed-site.yaml").write_text(_LAB)
-    lab = Lab(load_definition(folder / "closed-site.yaml"))
-    lab.up()
-    yield lab
-    lab.down()
+    return own_lab("closed-site", _LAB)
 
 
 def archive(lab: Lab) -> str:

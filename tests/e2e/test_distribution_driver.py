@@ -8,7 +8,6 @@ is NVIDIA's kernel module.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ import pytest
 from fleet.core.schema import validate
 from fleet.lab import faults
 from fleet.lab.access import write_inventory
-from fleet.lab.definition import load_definition
 from fleet.lab.lab import Lab
 from fleet.lab.snapshot import snapshot
+from tests.conftest import LabFactory
 from tests.e2e import harness
 from tests.e2e.harness import Finished, Fleet
 
@@ -72,22 +71,18 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(own_lab: LabFactory, tmp_path_factory: pytest.TempPathFactory) -> Site:
     """A host with Debian's kernel, GPUs on its bus, nothing of a driver, and all else up to date."""
-    folder = tmp_path_factory.mktemp("real")
-    (folder / "distribution-driver.yaml").write_text(_LAB)
-    lab = Lab(load_definition(folder / "distribution-driver.yaml"))
-    lab.up()
+    lab = own_lab("distribution-driver", _LAB)
     # fleet refuses to upgrade what it was not asked to; what building needs may depend on a newer perl-base.
     faults.shell(
         lab, HOST, "DEBIAN_FRONTEND=noninteractive apt-get upgrade -qy >/dev/null 2>&1", deadline=600
     )
-    (folder / "site").mkdir()
+    folder = tmp_path_factory.mktemp("site")
     inventory = write_inventory(
-        folder / "site" / "site.yaml", lab, list(lab.definition.hosts), nvidia_driver_source="distribution"
+        folder / "site.yaml", lab, list(lab.definition.hosts), nvidia_driver_source="distribution"
     )
-    yield Site(lab, Fleet(folder / "site"), inventory)
-    lab.down()
+    return Site(lab, Fleet(folder), inventory)
 
 
 def test_without_the_components_it_is_refused_naming_them_and_nothing_is_done(site: Site) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import yaml
 
 from fleet.lab import faults
 from fleet.lab.access import write_inventory
-from fleet.lab.definition import load_definition
 from fleet.lab.lab import Lab
+from tests.conftest import LabFactory
 from tests.e2e.harness import Fleet
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -26,14 +25,9 @@ all:
 
 
 @pytest.fixture(scope="module")
-def docker_lab(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def docker_lab(own_lab: LabFactory) -> Lab:
     """One bare host, and a package server with Docker's repository."""
-    folder = tmp_path_factory.mktemp("docker")
-    (folder / "docker-repository.yaml").write_text(_LAB)
-    lab = Lab(load_definition(folder / "docker-repository.yaml"))
-    lab.up()
-    yield lab
-    lab.down()
+    return own_lab("docker-repository", _LAB)
 
 
 def engine_version(lab: Lab) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fleet.lab import faults
 from fleet.lab.access import write_inventory
-from fleet.lab.definition import load_definition
 from fleet.lab.lab import Lab
+from tests.conftest import LabFactory
 from tests.e2e.harness import Fleet, playbook
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -29,14 +28,9 @@ all:
 
 
 @pytest.fixture(scope="module")
-def with_a_driver(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def with_a_driver(own_lab: LabFactory) -> Lab:
     """A host with a card and a driver that serves it."""
-    folder = tmp_path_factory.mktemp("card")
-    (folder / "next-boot.yaml").write_text(_LAB)
-    lab = Lab(load_definition(folder / "next-boot.yaml"))
-    lab.up()
-    yield lab
-    lab.down()
+    return own_lab("next-boot", _LAB)
 
 
 def boot_id(lab: Lab) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fleet.lab import faults
 from fleet.lab.access import write_inventory
-from fleet.lab.definition import load_definition
 from fleet.lab.lab import Lab
+from tests.conftest import LabFactory
 from tests.e2e.harness import Fleet, playbook
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -25,14 +24,9 @@ all:
 
 
 @pytest.fixture(scope="module")
-def two_releases(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def two_releases(own_lab: LabFactory) -> Lab:
     """A host of each release."""
-    folder = tmp_path_factory.mktemp("releases")
-    (folder / "releases.yaml").write_text(_LAB)
-    lab = Lab(load_definition(folder / "releases.yaml"))
-    lab.up()
-    yield lab
-    lab.down()
+    return own_lab("releases", _LAB)
 
 
 def has_group(lab: Lab, host: str) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from fleet.lab import closed, faults
-from fleet.lab.definition import load_definition
 from fleet.lab.lab import Lab
 from fleet.lab.simulation import server
+from tests.conftest import LabFactory
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -24,14 +22,9 @@ _CONNECT = "import socket; socket.create_connection(('192.0.2.1', 443), 3)"
 
 
 @pytest.fixture(scope="module")
-def closed_lab(lab_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def closed_lab(own_lab: LabFactory) -> Lab:
     """A host without the internet, and one with it."""
-    folder = tmp_path_factory.mktemp("closed")
-    (folder / "closed.yaml").write_text(_LAB)
-    lab = Lab(load_definition(folder / "closed.yaml"))
-    lab.up()
-    yield lab
-    lab.down()
+    return own_lab("closed", _LAB)
 
 
 def test_packages_come_by_the_mirror_and_nothing_else_is_tried(closed_lab: Lab) -> None:
