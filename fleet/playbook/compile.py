@@ -249,9 +249,14 @@ class _Making:
         self.steps: list[Step] = []
         self.results: list[ControllerResult] = []
         self.secrets: dict[str, Secret] = {}
-        self.held_back = around.held_back
         self.stopped = False
         self.cut_at: int | None = None
+
+    @property
+    def held_back(self) -> tuple[str, ...]:
+        """The tasks that wait for leave so far, those of earlier segments first."""
+        pending = (each.task for each in self.results if each.kind == "pending")
+        return (*self._around.held_back, *pending)
 
     def add(self, unit: Unit) -> bool:
         """Make the unit's steps. False: the unit, or nothing after it, belongs to this segment."""
@@ -267,7 +272,6 @@ class _Making:
                 self._stop(unit, said)
                 return False
             self.results += said
-            self.held_back += tuple(each.task for each in said if each.kind == "pending")
             self._take(unit)
         if unit.task.register is not None:
             if not self.units or self.units[-1].task is not unit.task:
@@ -293,10 +297,6 @@ class _Making:
             }
             self.results = [each for each in self.results if each.id not in dropped]
             self.units = before
-            self.held_back = (
-                *self._around.held_back,
-                *(each.task for each in self.results if each.kind == "pending"),
-            )
             self.cut_at = unit.index
         else:
             self.steps, self.secrets = [], {}

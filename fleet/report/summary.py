@@ -14,7 +14,7 @@ _GOOD = frozenset({"ok", "changed"})
 
 def facts_summary(host: HostView) -> list[str]:
     """Short phrases, most telling first: ``simulated``, ``8× H100 80GB HBM3``, ``driver 580.159.04 open``,
-    ``docker 26.1.5``, ``image ok``, ``check ok``."""
+    ``docker 26.1.5``, ``image ok``, ``container check ok``."""
     words = ["simulated"] if host.simulated else []
     facts = host.facts or {}
     words += _gpus(facts.get("gpus"))

@@ -103,9 +103,8 @@ class Engine:
             return {}  # a host alone refuses for itself
         if self.resuming and any(self.ledger.saved(host) for host in hosts):
             return {}  # some are changed already: the others go on as they were to
-        first: dict[
-            str, tuple[Play, int, Host]
-        ] = {}  # what a later play finds, earlier ones may have brought
+        # Of each host its first play only: what a later one finds, earlier ones may have brought.
+        first: dict[str, tuple[Play, int, Host]] = {}
         for number, play in enumerate(self.playbook.plays):
             for host in self._hosts_of(play):
                 first.setdefault(host.name, (play, number, host))

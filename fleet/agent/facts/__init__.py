@@ -142,3 +142,11 @@ def read_text(host: Host, path: str, limit: int = 1 << 20) -> str:
     """A text file of the host, at most ``limit`` bytes, stripped. Raises OSError."""
     with open(host.path(path), "rb") as stream:
         return stream.read(limit).decode("utf-8", "replace").strip()
+
+
+def text_or_empty(host: Host, path: str, limit: int = 1 << 20) -> str:
+    """:func:`read_text`; "" where the file is absent or cannot be read."""
+    try:
+        return read_text(host, path, limit)
+    except OSError:
+        return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from fleet.agent.facts import links, read_text
+from fleet.agent.facts import links, text_or_empty
 from fleet.agent.package_manager.dpkg_version import split
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ def legacy_sources(host: Host) -> List[str]:
     found = _apt_lists(host)
     for name in links.names_in(host, YUM_REPOSITORIES):
         path = YUM_REPOSITORIES + "/" + name
-        urls = re.findall(r"^\s*baseurl\s*=\s*(\S+)", _text(host, path), re.MULTILINE)
+        urls = re.findall(r"^\s*baseurl\s*=\s*(\S+)", text_or_empty(host, path), re.MULTILINE)
         if name.endswith(".repo") and any(is_legacy(url, "a key of its own", False) for url in urls):
             found.append(path)
     return found
@@ -110,7 +110,7 @@ def collect(host: Host) -> Json:
     part = from_packages({name: host.dpkg.installed(name) for name in PACKAGES})
     part["runtime_hook"] = _program(host, "nvidia-container-runtime-hook", "nvidia-container-toolkit")
     part["runtime"] = _program(host, "nvidia-container-runtime")
-    part["mode"] = parse_mode(_text(host, CONFIGURATION))
+    part["mode"] = parse_mode(text_or_empty(host, CONFIGURATION))
     part["legacy_sources"] = legacy_sources(host)
     part["cdi"] = {"specifications": _specifications(host), "refresh_unit": refresh_unit(host)}
     return {"container_toolkit": part}
@@ -127,10 +127,3 @@ def _specifications(host: Host) -> List[Json]:
 def _program(host: Host, *names: str) -> Optional[str]:
     found = (host.which(name) for name in names)
     return next((path for path in found if path is not None), None)
-
-
-def _text(host: Host, path: str) -> str:
-    try:
-        return read_text(host, path)
-    except OSError:
-        return ""

@@ -6,7 +6,7 @@ import os
 import re
 from functools import cmp_to_key
 
-from fleet.agent.facts import read_text
+from fleet.agent.facts import read_text, text_or_empty
 from fleet.agent.package_manager.dpkg_version import compare
 
 TYPE_CHECKING = False
@@ -66,8 +66,8 @@ def collect(host: Host) -> Dict[str, Any]:
         kernels = installed_kernels(os.listdir(host.path("/boot")))
     except OSError:
         kernels = []
-    grub_default = setting(_text(host, "/etc/default/grub"), "GRUB_DEFAULT")
-    environment = _text(host, "/boot/grub2/grubenv") or _text(host, "/boot/grub/grubenv")
+    grub_default = setting(text_or_empty(host, "/etc/default/grub"), "GRUB_DEFAULT")
+    environment = text_or_empty(host, "/boot/grub2/grubenv") or text_or_empty(host, "/boot/grub/grubenv")
     saved = setting(environment, "next_entry") or setting(environment, "saved_entry")
     if setting(environment, "next_entry"):
         grub_default = "saved"
@@ -80,10 +80,3 @@ def collect(host: Host) -> Dict[str, Any]:
     if part["next_release"] is None:
         part["next_release_reason"] = "not_supported"
     return {"kernel": part}
-
-
-def _text(host: Host, path: str) -> str:
-    try:
-        return read_text(host, path)
-    except OSError:
-        return ""

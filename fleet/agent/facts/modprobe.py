@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from fleet.agent.facts import links
+from fleet.agent.facts import links, text_or_empty
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -52,20 +52,12 @@ def forbidden(texts: Iterable[str]) -> List[str]:
 
 def rivals_blocked(host: Host) -> bool:
     """Whether both nouveau and nova_core are kept from loading; nouveau's alone is not enough since 6.15."""
-    return set(RIVALS) <= set(forbidden(_text(host, path) for path in files(host)))
+    return set(RIVALS) <= set(forbidden(text_or_empty(host, path) for path in files(host)))
 
 
 def forbids_rival(host: Host, path: str) -> bool:
     """Whether this file keeps one of them from loading."""
-    return not set(RIVALS).isdisjoint(forbidden([_text(host, path)]))
-
-
-def _text(host: Host, path: str) -> str:
-    try:
-        with open(host.path(path), encoding="utf-8", errors="replace") as stream:
-            return stream.read(1 << 20)
-    except OSError:
-        return ""
+    return not set(RIVALS).isdisjoint(forbidden([text_or_empty(host, path)]))
 
 
 def newer_than(host: Host, moment_ns: int) -> List[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fleet.agent.facts import links, read_text
+from fleet.agent.facts import links, text_or_empty
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -48,8 +48,8 @@ def read(host: Host, library: Optional[str]) -> Json:
 
 
 def _version(host: Host) -> Optional[str]:
-    first = _text(host, BACKUP_LOG).split("\n", 1)[0].strip()
-    return first if _VERSION.fullmatch(first) else logged_version(_text(host, LOG))
+    first = text_or_empty(host, BACKUP_LOG, 1 << 16).split("\n", 1)[0].strip()
+    return first if _VERSION.fullmatch(first) else logged_version(text_or_empty(host, LOG, 1 << 16))
 
 
 def _owned(host: Host, path: str) -> bool:
@@ -67,10 +67,3 @@ def _owned(host: Host, path: str) -> bool:
         except OSError:
             continue
     return False
-
-
-def _text(host: Host, path: str) -> str:
-    try:
-        return read_text(host, path, 1 << 16)
-    except OSError:
-        return ""
