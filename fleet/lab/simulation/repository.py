@@ -9,7 +9,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import subprocess
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,12 +62,28 @@ class Key:
         return self._gpg("--digest-algo", "SHA256", "--armor", "--detach-sign", stdin=text.encode())
 
     def _gpg(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        argv = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", "--no-tty", "--passphrase", ""]
-        argv += ["--pinentry-mode", "loopback", "--no-options", *arguments]
-        done = subprocess.run(argv, input=stdin, capture_output=True, timeout=120, check=False)
+        with self._short_home() as home:
+            argv = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--no-tty", "--passphrase", ""]
+            argv += ["--pinentry-mode", "loopback", "--no-options", *arguments]
+            done = subprocess.run(argv, input=stdin, capture_output=True, timeout=120, check=False)
         if done.returncode != 0:
             raise FleetError(f"gpg failed for the key of {self.owner}: {done.stderr.decode()[-500:]}")
         return done.stdout
+
+    @contextmanager
+    def _short_home(self) -> Iterator[Path]:
+        """The home by a short name: its agent listens on a socket there, whose path may have 107 bytes.
+
+        The agent that gpg starts on the way is ended, so nothing stays behind.
+        """
+        with tempfile.TemporaryDirectory(prefix="gpg-") as folder:
+            home = Path(folder) / "home"
+            home.symlink_to(self.home.absolute())
+            try:
+                yield home
+            finally:
+                argv = ["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"]
+                subprocess.run(argv, capture_output=True, timeout=30, check=False)
 
 
 def publish_flat(

@@ -95,6 +95,30 @@ def test_the_signature_is_good_until_the_key_is_rotated(www: Path, tmp_path: Pat
     assert subprocess.run(verify, capture_output=True, timeout=60, check=False).returncode != 0
 
 
+def test_a_key_is_made_and_signs_in_a_folder_of_a_long_name(tmp_path: Path) -> None:
+    """The agent of gpg listens on a socket in its home, and a socket's path may have 107 bytes."""
+    home = tmp_path / ("long-" * 20) / "keys" / "cuda"
+    key = Key.make(home, "cudatools")
+    (tmp_path / "ring.gpg").write_bytes(key.binary())
+    (tmp_path / "signed").write_bytes(key.clear_sign("Origin: lab\n"))
+    verify = ["gpgv", "--keyring", str(tmp_path / "ring.gpg"), str(tmp_path / "signed")]
+    assert subprocess.run(verify, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_no_agent_of_gpg_is_left_behind(tmp_path: Path) -> None:
+    Key.make(tmp_path / "home", "cudatools").clear_sign("Origin: lab\n")
+    mine = [path for path in Path("/proc").glob("[0-9]*/cmdline") if _has(path, str(tmp_path))]
+    assert mine == []
+    assert not list((tmp_path / "home").glob("S.gpg-agent*"))
+
+
+def _has(path: Path, word: str) -> bool:
+    try:
+        return word.encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
 def test_a_withdrawn_package_is_gone_from_a_valid_index(www: Path, tmp_path: Path) -> None:
     shutil.copytree(www / "compute/cuda/repos/debian12/x86_64", tmp_path / "copy")
     site.withdraw(tmp_path / "copy", Key(www.parent / "keys/cuda", "cudatools"), "libcuda1")
