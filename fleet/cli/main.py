@@ -31,6 +31,7 @@ COMMANDS = {
         "fleet.cli.inventory:inventory",
         "Check an inventory, list its hosts, explain one host.",
     ),
+    "status": ("fleet.cli.status:status", "What every GPU does now, and for whom."),
     "runs": ("fleet.cli.runs:runs", "List past runs, show one."),
     "resume": ("fleet.cli.resume:resume", "Go on with what a run left."),
     "report": ("fleet.cli.report:report", "Show a run's reports."),

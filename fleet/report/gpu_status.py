@@ -1,0 +1,298 @@
+"""What every GPU does at this moment: rows for a table, and the same as a document (``fleet.status/1``).
+
+Pure: facts in (``gpu_probe`` and what stands beside it), rows out. :class:`GpuRow` is both the JSON and what the
+table is made of, so they cannot differ. Next: :mod:`fleet.cli.status`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fleet.report.style import BAD, DIM, GOOD, STRONG, WARN, Line, Span, line
+from fleet.report.words import plural, printable, shortened
+
+SCHEMA = "fleet.status/1"
+_NOTHING = "–"
+_HEADINGS = ("host", "GPU", "model", "util", "memory", "power", "temp", "driver", "who")
+_RIGHT = frozenset({"GPU", "util", "memory", "power", "temp"})
+_WHO, _CONTAINER_ID = 8, 12
+
+#: What a probe as a whole means, where it gave no GPUs.
+_WORDS = {
+    "driver_not_loaded": "no NVIDIA driver is loaded",
+    "driver_library_mismatch": "the loaded driver and its library are of different versions: reload or reboot",
+    "library_missing": "the driver's library is not installed",
+    "tool_missing": "nvidia-smi is not installed",
+    "no_devices": "the driver serves no GPU",
+    "timeout": "the driver does not answer",
+}
+_STATES = {
+    "lost": "lost: it does not answer; a reboot or a look at the hardware is due",
+    "reset_required": "needs a reset: nvidia-smi --gpu-reset, or a reboot",
+    "timeout": "the driver does not answer for it",
+}
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Somebody on a GPU. ``container``: its name, else the first twelve digits of its id."""
+
+    user: str | None
+    container: str | None
+    command: str | None
+    pid: int
+    memory_used_mib: int | None
+
+
+@dataclass(frozen=True)
+class GpuRow:
+    """One GPU. Absent values are None; ``state`` is ok, lost, missing, reset_required, timeout or error, and
+    ``message`` says more where it is not ok."""
+
+    address: str
+    index: int | None = None
+    model: str | None = None
+    utilization_percent: int | None = None
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    power_draw_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: int | None = None
+    mig: bool = False
+    state: str = "ok"
+    message: str | None = None
+    tenants: tuple[Tenant, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """One host. ``message``: why it has no GPUs to show, or what is wrong with all of them."""
+
+    host: str
+    state: str
+    message: str | None = None
+    remedy: str | None = None
+    driver: str | None = None
+    simulated: bool = False
+    collected_at: str | None = None
+    gpus: tuple[GpuRow, ...] = ()
+
+
+def host_row(host: str, facts: Mapping[str, Any]) -> HostRow:
+    """What the facts of one host say. ``state``: ok, no_gpus, or the status of its probe."""
+    probe = facts.get("gpu_probe")
+    loaded = ((facts.get("driver") or {}).get("loaded") or {}).get("version")
+    row = HostRow(
+        host,
+        "ok",
+        driver=(probe or {}).get("driver_version") or loaded,
+        simulated=bool(facts.get("simulated")),
+        collected_at=facts.get("collected_at"),
+    )
+    if facts.get("gpus") == []:
+        return replace(row, state="no_gpus", message="no NVIDIA GPU on its PCI bus")
+    if not isinstance(probe, Mapping):
+        why = str(facts.get("gpu_probe_reason") or "no answer").replace("_", " ")
+        return replace(row, state="error", message=f"its GPUs could not be asked: {why}")
+    state = str(probe.get("status"))
+    message = None if state == "ok" else _WORDS.get(state) or probe.get("message") or state.replace("_", " ")
+    gpus = [_gpu_row(device) for device in probe.get("devices") or ()]
+    gpus += [_missing_row(gone, facts) for gone in probe.get("missing") or ()]
+    return replace(row, state=state, message=message, gpus=tuple(sorted(gpus, key=lambda gpu: gpu.address)))
+
+
+def _gpu_row(device: Mapping[str, Any]) -> GpuRow:
+    state = str(device["status"])
+    message = None if state == "ok" else _STATES.get(state) or device.get("message") or "it gave an error"
+    return GpuRow(
+        index=device.get("index"),
+        address=str(device["address"]),
+        model=_model(device.get("name")),
+        utilization_percent=device.get("gpu_utilization_percent"),
+        memory_used_mib=device.get("memory_used_mib"),
+        memory_total_mib=device.get("memory_total_mib"),
+        power_draw_w=None if "power_draw_w" in device.get("implausible", ()) else device.get("power_draw_w"),
+        power_limit_w=device.get("power_limit_enforced_w") or device.get("power_limit_w"),
+        temperature_c=device.get("temperature_c"),
+        mig=(device.get("mig") or {}).get("mode") == "enabled",
+        state=state,
+        message=message,
+        tenants=tuple(_tenant(process) for process in device.get("processes") or ()),
+    )
+
+
+def _missing_row(gone: Mapping[str, Any], facts: Mapping[str, Any]) -> GpuRow:
+    """A GPU that is on the PCI bus and that the driver does not serve: where it is, and what the log says."""
+    address = str(gone["address"])
+    slot = f" in slot {gone['slot']}" if gone.get("slot") else ""
+    message = f"on the PCI bus{slot}, not served by the driver{_last_xid(address, facts)}"
+    return GpuRow(address, model=_model(gone.get("name")), state="missing", message=message)
+
+
+def _last_xid(address: str, facts: Mapping[str, Any]) -> str:
+    """`` since 2026-11-30 14:02 (Xid 79)``, where the kernel log can be read and says so."""
+    log = facts.get("kernel_log")
+    found = [one for one in (log or {}).get("xids") or () if one.get("address") == address]
+    if not found:
+        return ""
+    last = max(found, key=lambda one: str(one.get("last_at") or ""))
+    moment = str(last.get("last_at") or "").replace("T", " ")[:16]
+    return f" since {moment} (Xid {last['code']})" if moment else f" (Xid {last['code']})"
+
+
+def _tenant(process: Mapping[str, Any]) -> Tenant:
+    container = process.get("container_name") or (process.get("container_id") or "")[:_CONTAINER_ID] or None
+    return Tenant(
+        user=process.get("user"),
+        container=container,
+        command=process.get("command"),
+        pid=int(process["pid"]),
+        memory_used_mib=process.get("memory_used_mib"),
+    )
+
+
+def _model(name: Any) -> str | None:
+    return printable(str(name)).removeprefix("NVIDIA ").removeprefix("GeForce ") if name else None
+
+
+def document(hosts: Sequence[HostRow]) -> dict[str, Any]:
+    """The status as ``--json`` gives it (schemas/status.schema.json)."""
+    return {"schema": SCHEMA, "counts": counts(hosts), "hosts": [asdict(host) for host in hosts]}
+
+
+def counts(hosts: Iterable[HostRow]) -> dict[str, int]:
+    """How many hosts and GPUs, and how many of them in which condition."""
+    hosts = list(hosts)
+    gpus = [gpu for host in hosts for gpu in host.gpus]
+    return {
+        "hosts": len(hosts),
+        "unreachable": sum(host.state == "unreachable" for host in hosts),
+        "gpus": len(gpus),
+        "in_use": sum(bool(gpu.tenants) for gpu in gpus),
+        "not_well": sum(gpu.state != "ok" for gpu in gpus),
+    }
+
+
+def table(hosts: Sequence[HostRow], width: int) -> list[Line]:
+    """The outcome in a line, then one line per GPU; ``who`` takes what the other columns leave of ``width``."""
+    rows = [cells for host in hosts for cells in _host_cells(host)]
+    shown = [
+        heading for heading in _HEADINGS if heading == "who" or any(_of(cells, heading) for cells in rows)
+    ]
+    widths = {
+        name: max([len(name), *(len(_of(cells, name)) for cells in rows)]) for name in shown if name != "who"
+    }
+    room = max(_WHO, width - sum(length + 2 for length in widths.values()))
+    lines: list[Line] = [line(Span(_headline(hosts), STRONG)), line("")]
+    lines.append(line(Span(_joined({name: name for name in shown}, shown, widths), DIM)))
+    for cells in rows:
+        lines += _row_lines(cells, shown, widths, room)
+    return lines
+
+
+def _row_lines(
+    cells: Mapping[str, Any], shown: Sequence[str], widths: Mapping[str, int], room: int
+) -> list[Line]:
+    role, who = cells["role"], str(cells["who"])
+    start = _joined(cells, [name for name in shown if name != "who"], widths)
+    if not cells.get("message"):
+        return [line(start, Span("  " + shortened(who, room), role))]
+    # What is wrong is said whole, over as many lines as it takes.
+    import textwrap
+
+    pieces = textwrap.wrap(who, room) or [""]
+    first = line(start, Span("  " + pieces[0], role))
+    return [first, *(line(Span(" " * (len(start) + 2) + piece, role)) for piece in pieces[1:])]
+
+
+def _joined(cells: Mapping[str, Any], shown: Sequence[str], widths: Mapping[str, int]) -> str:
+    words = []
+    for name in shown:
+        length = widths.get(name, 0)
+        text = _of(cells, name)
+        words.append(f"{text:>{length}}" if name in _RIGHT else f"{text:<{length}}")
+    return "  ".join(words)
+
+
+def _of(cells: Mapping[str, Any], name: str) -> str:
+    return str(cells.get(name) or "")
+
+
+def _host_cells(host: HostRow) -> list[dict[str, Any]]:
+    name = printable(host.host) + (" (simulated)" if host.simulated else "")
+    driver = host.driver or ""
+    rows = [_gpu_cells(gpu) for gpu in host.gpus]
+    if host.message is not None and not rows:
+        said = host.message + (f"  remedy: {host.remedy}" if host.remedy else "")
+        role = DIM if host.state == "no_gpus" else BAD
+        rows = [{"who": printable(said), "role": role, "message": True}]
+    elif host.message is not None:
+        rows.append({"who": printable(host.message), "role": BAD, "message": True})
+    for number, cells in enumerate(rows):
+        cells["host"] = name if number == 0 else ""
+        cells["driver"] = driver if number == 0 else ""
+    return rows
+
+
+def _gpu_cells(gpu: GpuRow) -> dict[str, Any]:
+    if gpu.state != "ok":
+        who = f"{gpu.address}: {gpu.message}"
+        return {
+            "GPU": _number(gpu.index),
+            "model": gpu.model,
+            "who": printable(who),
+            "role": BAD,
+            "message": True,
+        }
+    return {
+        "GPU": _number(gpu.index),
+        "model": gpu.model,
+        "util": _NOTHING if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
+        "memory": _pair(gpu.memory_used_mib, gpu.memory_total_mib, 1024.0, "GiB"),
+        "power": _pair(gpu.power_draw_w, gpu.power_limit_w, 1.0, "W"),
+        "temp": _NOTHING if gpu.temperature_c is None else f"{gpu.temperature_c}°C",
+        "who": _who(gpu),
+        "role": GOOD if gpu.tenants else WARN if _busy_with_nobody(gpu) else "",
+    }
+
+
+def _busy_with_nobody(gpu: GpuRow) -> bool:
+    """It computes, and no process is to be seen: somebody in another PID namespace, or a virtual machine."""
+    return not gpu.tenants and (gpu.utilization_percent or 0) > 0
+
+
+def _who(gpu: GpuRow) -> str:
+    mark = "MIG  " if gpu.mig else ""
+    if gpu.tenants:
+        found = Counter(_tenant_words(tenant) for tenant in gpu.tenants)
+        return mark + ", ".join(f"{words} ×{n}" if n > 1 else words for words, n in found.items())
+    return mark + ("busy, by nobody that can be seen" if _busy_with_nobody(gpu) else _NOTHING)
+
+
+def _tenant_words(tenant: Tenant) -> str:
+    user = tenant.user or "?"
+    if tenant.container:
+        return printable(f"{user} · {tenant.container} (container)")
+    return printable(f"{user} · {tenant.command or '?'} (pid {tenant.pid})")
+
+
+def _number(value: int | None) -> str:
+    return _NOTHING if value is None else str(value)
+
+
+def _pair(value: float | None, whole: float | None, unit: float, name: str) -> str:
+    if value is None and whole is None:
+        return _NOTHING
+    first, second = (_NOTHING if number is None else f"{number / unit:.0f}" for number in (value, whole))
+    return f"{first}/{second} {name}"
+
+
+def _headline(hosts: Sequence[HostRow]) -> str:
+    total = counts(hosts)
+    words = [plural(total["hosts"], "host"), plural(total["gpus"], "GPU"), f"{total['in_use']} in use"]
+    words += [f"{total['not_well']} not well"] if total["not_well"] else []
+    words += [f"{total['unreachable']} unreachable"] if total["unreachable"] else []
+    return " · ".join(words)
