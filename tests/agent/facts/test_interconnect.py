@@ -253,7 +253,7 @@ def test_the_bridges_above_gpus_that_redirect(host: Any) -> None:
         b0000_03_00_0=configuration(None),
         b0000_04_10_0=configuration(0x1D),
     )
-    below(host, "0000:07:00.0", **above, b0000_06_00_0=configuration(0x11))
+    below(host, "0000:07:00.0", b0000_00_01_0=configuration(0x1D), b0000_06_00_0=configuration(0x11))
     assert collect(host)["acs_redirect"] == ["0000:00:01.0", "0000:04:10.0"]
 
 
