@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from fleet.agent.facts import gpus, links, pci_bridges, read_text, reason_of, text_or_empty
+from fleet.agent.facts import gpus, links, read_text, reason_of, text_or_empty
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -292,6 +292,8 @@ def _acs(host: Host, nvidia: List[str]) -> Json:
     addresses = [one for one in nvidia if _class(host, one) in gpus.GPU_CLASSES]
     if not addresses:
         return {"acs_redirect": None, "acs_redirect_reason": "not_supported"}
+    from fleet.agent.facts import pci_bridges
+
     try:
         bridges = pci_bridges.above(host, addresses)
         return {"acs_redirect": [one for one in bridges if pci_bridges.redirects(host, one)]}

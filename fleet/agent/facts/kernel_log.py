@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from fleet.agent.facts import gpus, reason_of
-from fleet.agent.facts.log_stamps import boot_time, kmsg_stamp, rfc3339, seconds_since_boot, written_at
-from fleet.agent.facts.xid_lines import Collector
+from fleet.agent.facts import gpus, log_stamps, reason_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -28,7 +26,7 @@ KMSG = "/dev/kmsg"
 DEADLINE_S = 15.0
 JOURNAL_LINES = 50_000
 FILE_LIMIT = 64 * 1024 * 1024
-RECORDS_LIMIT = 4_000_000  # a log that is written faster than it is read has no end
+RECORDS_LIMIT = 1_000_000  # a log that is written faster than it is read has no end
 _RECORD = 16 * 1024
 _LONGEST_LINE = 8 * 1024
 
@@ -37,10 +35,14 @@ class _Log:
     """One log while it is read: bytes in, oldest first; the part of the facts out."""
 
     def __init__(self, source: str) -> None:
+        from fleet.agent.facts.xid_lines import (
+            Collector,
+        )  # 2 ms of patterns, which hosts without GPUs need not
+
         self.source = source
         self.lines = 0
         self.overwritten: Optional[bool] = None
-        self._boot_unix = boot_time()
+        self._boot_unix = log_stamps.boot_time()
         self._collector = Collector(self._boot_unix)
         self._begins_at: Optional[float] = None
         self._left = b""
@@ -56,10 +58,10 @@ class _Log:
                 self._collector.add(part)
 
     def _first(self, line: str) -> None:
-        self._begins_at = written_at(line, self._boot_unix)
+        self._begins_at = log_stamps.written_at(line, self._boot_unix)
         if self.source == "dmesg":
             # The kernel's first message has the stamp 0.000000.
-            seconds = seconds_since_boot(line)
+            seconds = log_stamps.seconds_since_boot(line)
             self.overwritten = seconds > 0 if seconds is not None else None
 
     def piece(self, text: str) -> None:
@@ -76,7 +78,7 @@ class _Log:
             self._left = b""
         part: Json = {
             "source": self.source,
-            "begins_at": rfc3339(self._begins_at),
+            "begins_at": log_stamps.rfc3339(self._begins_at),
             "overwritten": self.overwritten,
         }
         for name in ("begins_at", "overwritten"):
@@ -138,7 +140,7 @@ def read_records(log: _Log, read: Callable[[], bytes]) -> None:
         if not record:
             break
         if first is None:
-            stamp = kmsg_stamp(record[:80].decode("ascii", "replace"))
+            stamp = log_stamps.kmsg_stamp(record[:80].decode("ascii", "replace"))
             first = stamp[0] if stamp is not None else None
         # Behind the first line stand the fields of the device, indented.
         log.line(record.split(b"\n", 1)[0])

@@ -6,7 +6,6 @@ tells none. Read by :mod:`.xid_lines`.
 
 from __future__ import annotations
 
-import calendar
 import re
 import time
 
@@ -77,6 +76,8 @@ def _absolute(prefix: str) -> Optional[float]:
 
 def _seconds(fields: _Fields, zone: Optional[str]) -> Optional[float]:
     """Seconds since 1970 of a broken-down time; ``zone``: ``Z``, ``+0200``, or None for this machine's."""
+    import calendar  # it takes a millisecond to load, and few logs need it
+
     try:
         if zone is None:
             return time.mktime(fields)
