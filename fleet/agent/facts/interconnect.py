@@ -55,12 +55,13 @@ OFED_PACKAGES = (
 )
 DOCA_PACKAGES = ("doca-ofed", "doca-all", "doca-networking", "doca-host")
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_VERSION = re.compile(r"\d+(?:\.\d+)+(?:-\d+(?:\.\d+)*)?")
-_OFED = re.compile(r"(?:MLNX_OFED_LINUX|OFED-internal)-(\d+\.\d+(?:-\d+(?:\.\d+)*)?)")
+# Compiled where they are used: most hosts have no adapter.
+_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_NUMBER = r"\d+(?:\.\d+)?"
+_VERSION = r"\d+(?:\.\d+)+(?:-\d+(?:\.\d+)*)?"
+_OFED = r"(?:MLNX_OFED_LINUX|OFED-internal)-(\d+\.\d+(?:-\d+(?:\.\d+)*)?)"
 # As NVIDIA numbers it; the kernel's own module says 5.0-0 or nothing.
-_OFED_MODULE = re.compile(r"\d+\.\d+-\d+\.\d+\.\d+(?:\.\d+)?")
+_OFED_MODULE = r"\d+\.\d+-\d+\.\d+\.\d+(?:\.\d+)?"
 
 
 def word(text: str) -> str:
@@ -71,13 +72,13 @@ def word(text: str) -> str:
 
 def gbit_per_s(text: str) -> Optional[float]:
     """100.0 for ``100 Gb/sec (4X EDR)``; None for what begins with no number."""
-    match = _NUMBER.match(text.strip())
+    match = re.match(_NUMBER, text.strip())
     return float(match.group()) if match is not None else None
 
 
 def ofed_of(script: str) -> Optional[str]:
     """``24.10-1.1.4`` of the text of ``ofed_info``, a script that has its version written in it."""
-    match = _OFED.search(script)
+    match = re.search(_OFED, script)
     return match.group(1) if match is not None else None
 
 
@@ -133,7 +134,7 @@ def _port(host: Host, device: str, place: str, number: int) -> Json:
     port: Json = {
         "device": device,
         "port": number,
-        "address": address if _ADDRESS.fullmatch(address) else None,
+        "address": address if re.fullmatch(_ADDRESS, address) else None,
         "link_layer": text_or_empty(host, folder + "/link_layer").lower() or "unknown",
         "state": word(text_or_empty(host, folder + "/state")) or "unknown",
         "physical_state": word(physical) or None,
@@ -180,11 +181,12 @@ def _errors(host: Host, folder: str) -> Dict[str, int]:
 
 
 def _ofed(host: Host) -> Optional[str]:
-    found = ofed_of(text_or_empty(host, links.resolve(host, "/usr/bin/ofed_info"), 1 << 16))
+    script = text_or_empty(host, links.resolve(host, "/usr/bin/ofed_info"), 1 << 16)
+    found = ofed_of(script) if script else None
     if found is not None:
         return found
     module = _module_version(host, "mlx5_core")
-    if module is not None and _OFED_MODULE.fullmatch(module) is not None:
+    if module is not None and re.fullmatch(_OFED_MODULE, module) is not None:
         return module
     return _packaged(host, OFED_PACKAGES)
 
@@ -211,7 +213,8 @@ def _first(version: Callable[[str], Optional[str]], names: Tuple[str, ...]) -> O
 
 
 def _nvidia_fs(host: Host) -> Optional[str]:
-    match = _VERSION.search(text_or_empty(host, "/proc/driver/nvidia-fs/version"))
+    text = text_or_empty(host, "/proc/driver/nvidia-fs/version")
+    match = re.search(_VERSION, text) if text else None
     return match.group() if match is not None else _module_version(host, "nvidia_fs")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 _KMSG = re.compile(r"\d+,(\d+),(\d+),[^;]*;")
 _SHORT_UNIX = re.compile(r"(\d{9,11}\.\d+) ")
 _SINCE_BOOT = re.compile(r"\[\s*(\d+\.\d+)\]")
-_HUMAN = re.compile(r"\[[A-Za-z]{3} ([A-Za-z]{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})\]")
+_HUMAN = re.compile(r"(?:<\d+>)?\[[A-Za-z]{3} ([A-Za-z]{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})\]")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d+)? ?(Z|[+-]\d\d:?\d\d)?")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _LAST = 253402300800.0  # the year 10000, which no calendar function takes
@@ -42,7 +42,8 @@ def written_at(prefix: str, boot_unix: Optional[float]) -> Optional[float]:
     ``boot_unix``: when the machine that wrote the log was booted; None where that is not known, as for a
     log from elsewhere. Human stamps of dmesg are in that machine's time zone, taken to be this one's.
     """
-    found = _absolute(prefix)
+    # A record of kmsg may be followed by its text, which may hold anything.
+    found = _absolute(prefix) if kmsg_stamp(prefix) is None else None
     if found is None and boot_unix is not None:
         seconds = seconds_since_boot(prefix)
         found = boot_unix + seconds if seconds is not None else None
@@ -62,11 +63,11 @@ def _absolute(prefix: str) -> Optional[float]:
     match = _SHORT_UNIX.match(prefix)
     if match is not None:
         return float(match.group(1))
-    match = _ISO.search(prefix)
+    match = _ISO.match(prefix)
     if match is not None:
         year, month, day, hour, minute, second = (int(match.group(place)) for place in range(1, 7))
         return _seconds((year, month, day, hour, minute, second, 0, 0, -1), match.group(7))
-    match = _HUMAN.search(prefix)
+    match = _HUMAN.match(prefix)
     if match is None or match.group(1).lower() not in _MONTHS:
         return None
     day, hour, minute, second, year = (int(match.group(place)) for place in range(2, 7))

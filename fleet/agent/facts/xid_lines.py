@@ -2,7 +2,7 @@
 
 A line is looked at by itself (:func:`xid_of`, :func:`sxid_of`); :class:`Collector` is fed a whole log and
 counts what is the same. It keeps at most :data:`MOST` of each kind, whatever the log's size. What a code
-means is not known here but to the catalogue. Next: :mod:`.kernel_log`, which reads the log.
+means is not known here but to the catalogue. The log is read in :mod:`.kernel_log_sources`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fleet.agent import facts
-from fleet.agent.facts import kernel_log, log_stamps
+from fleet.agent.facts import kernel_log_sources as sources
+from fleet.agent.facts import log_stamps
 from fleet.agent.facts.xid_lines import MOST, Collector, normalised_address, sxid_of, xid_of
 from fleet.agent.process import Result
 
@@ -301,7 +302,7 @@ def test_a_regular_file_in_the_place_of_kmsg(gpu_host: Any) -> None:
 
 
 def test_of_a_huge_file_the_end_is_read(gpu_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_log, "FILE_LIMIT", 1000)
+    monkeypatch.setattr(sources, "FILE_LIMIT", 1000)
     lines = [f"3,{number},{number},-;NVRM: Xid (PCI:0000:05:00): {number}, Ch 1\n" for number in range(100)]
     gpu_host.write("/dev/kmsg", "".join(lines))
     part = read(gpu_host)
@@ -331,8 +332,8 @@ class Device:
 
 
 def records(*answers: bytes | int) -> dict[str, Any]:
-    log = kernel_log._Log("kmsg")
-    kernel_log.read_records(log, Device(*answers).read)
+    log = sources.Log("kmsg")
+    sources.read_records(log, Device(*answers).read)
     return log.part()
 
 
@@ -354,6 +355,11 @@ def test_records_that_were_overwritten_are_said_to_be() -> None:
     assert [one["code"] for one in part["xids"]] == [79]
 
 
+def test_a_log_begins_when_its_first_record_was_written() -> None:
+    dated = b"6,0,0,-;Linux version 6.8 (built 2020-01-01T00:00:00Z) [Fri Aug 30 11:43:09 2019]\n"
+    assert records(dated)["begins_at"] == log_stamps.rfc3339(log_stamps.boot_time())
+
+
 def test_an_empty_device() -> None:
     part = records()
     assert part["overwritten"] is None
@@ -361,9 +367,9 @@ def test_an_empty_device() -> None:
 
 
 def test_an_endless_log_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_log, "RECORDS_LIMIT", 50)
-    log = kernel_log._Log("kmsg")
-    kernel_log.read_records(log, lambda: f"3,1,20,-;{FAULT}\n".encode())
+    monkeypatch.setattr(sources, "RECORDS_LIMIT", 50)
+    log = sources.Log("kmsg")
+    sources.read_records(log, lambda: f"3,1,20,-;{FAULT}\n".encode())
     assert log.part()["xids"][0]["count"] == 50
 
 
@@ -404,7 +410,7 @@ def test_the_journal_where_there_is_no_kmsg(gpu_host: Any, monkeypatch: pytest.M
 
 
 def test_a_journal_that_is_cut_off_is_said_to_be(gpu_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_log, "JOURNAL_LINES", 3)
+    monkeypatch.setattr(sources, "JOURNAL_LINES", 3)
     commands(gpu_host, monkeypatch, journalctl=Result(0, "1725018180.0 gpu01 kernel: x\n" * 3))
     assert read(gpu_host)["overwritten"] is True
 
