@@ -355,9 +355,10 @@ def test_records_that_were_overwritten_are_said_to_be() -> None:
     assert [one["code"] for one in part["xids"]] == [79]
 
 
-def test_a_log_begins_when_its_first_record_was_written() -> None:
+def test_a_log_begins_when_its_first_record_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "boot_time", lambda: BOOT)
     dated = b"6,0,0,-;Linux version 6.8 (built 2020-01-01T00:00:00Z) [Fri Aug 30 11:43:09 2019]\n"
-    assert records(dated)["begins_at"] == log_stamps.rfc3339(log_stamps.boot_time())
+    assert records(dated)["begins_at"] == "2023-11-14T22:13:20Z"
 
 
 def test_an_empty_device() -> None:
