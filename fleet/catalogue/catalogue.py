@@ -1,7 +1,7 @@
 """The whole catalogue: typed tables, each built when first asked for; a site's own entries laid over.
 
 :func:`load` is the way in. Next: :mod:`fleet.catalogue.gpus`, :mod:`~fleet.catalogue.drivers`,
-:mod:`~fleet.catalogue.cuda`, :mod:`~fleet.catalogue.operating_systems`.
+:mod:`~fleet.catalogue.cuda`, :mod:`~fleet.catalogue.operating_systems`, :mod:`~fleet.catalogue.xids`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleet.catalogue.drivers import Drivers
     from fleet.catalogue.gpus import Architecture, Gpus
     from fleet.catalogue.operating_systems import Systems
+    from fleet.catalogue.xids import Xids
 
 
 class Catalogue:
@@ -52,6 +53,13 @@ class Catalogue:
         from fleet.catalogue.operating_systems import Systems
 
         return Systems(self.files)
+
+    @cached_property
+    def xids(self) -> Xids:
+        """Codes of errors in the kernel log: Xids, SXids, recovery actions."""
+        from fleet.catalogue.xids import Xids
+
+        return Xids(self.files)
 
     def architectures_of(self, branch: int) -> list[Architecture]:
         """The architectures that a branch of the driver knows, oldest first."""

@@ -1,7 +1,7 @@
 """The catalogue for people and programs: tables, one entry in full, the same as JSON.
 
 A :class:`Kind` is a word of ``fleet catalogue show``: what its table's columns are and how one entry is found and
-told. Nothing is printed here.
+told. Nothing is printed here. All kinds are in :mod:`fleet.catalogue.kinds`.
 """
 
 from __future__ import annotations
@@ -72,17 +72,20 @@ def as_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _doubt(provenance: Provenance, *paths: str) -> str:
+def doubt(provenance: Provenance, *paths: str) -> str:
+    """What stands after a value that rests on these fields: empty where all were verified."""
     return DOUBT if any(not provenance.vouches(path) for path in paths) else ""
 
 
-def _mark(provenance: Provenance) -> str:
+def mark(provenance: Provenance) -> str:
+    """The last column of a table: whether the entry was verified."""
     if not provenance.verified:
         return "no"
     return "in part" if provenance.unverified_fields else "yes"
 
 
-def _about(provenance: Provenance, note: str) -> Iterator[Line]:
+def about(provenance: Provenance, note: str) -> Iterator[Line]:
+    """The last lines of an entry told in full: its note, its files, its sources."""
     if note:
         yield "note", note
     for layer in provenance.layers:
@@ -101,7 +104,7 @@ def _gpu_rows(catalogue: Catalogue, today: date) -> list[Row]:
             f"{gpu.memory_gb:g} GB" if gpu.memory_gb else "-",
             _drivers(gpu),
             gpu.open_kernel_modules or "-",
-            _mark(gpu.provenance),
+            mark(gpu.provenance),
         )
         for gpu in catalogue.gpus.all
     ]
@@ -125,35 +128,33 @@ def _gpu_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
     known = gpu.provenance
     lines: list[Line] = [
         ("GPU", f"{gpu.name} ({gpu.id})"),
-        ("name in NVML", gpu.nvml_name + _doubt(known, "nvml_name")),
-        ("PCI", (", ".join(f"10de:{pci}" for pci in gpu.pci) or "none") + _doubt(known, "pci")),
+        ("name in NVML", gpu.nvml_name + doubt(known, "nvml_name")),
+        ("PCI", (", ".join(f"10de:{pci}" for pci in gpu.pci) or "none") + doubt(known, "pci")),
         ("architecture", f"{gpu.architecture.name}, compute capability {gpu.compute_capability}"),
         ("form", f"{gpu.form_factor}, {gpu.segment}"),
         *_gpu_memory(gpu),
     ]
     if gpu.sm_count:
-        lines.append(("SMs", f"{gpu.sm_count}{_doubt(known, 'sm_count')}"))
+        lines.append(("SMs", f"{gpu.sm_count}{doubt(known, 'sm_count')}"))
     for kind, peak in gpu.peaks.items():
         unit = UNITS.get(kind, "TFLOPS")
-        lines.append((kind.replace("_", " "), f"{peak:g} {unit}{_doubt(known, f'peaks.{kind}')}"))
+        lines.append((kind.replace("_", " "), f"{peak:g} {unit}{doubt(known, f'peaks.{kind}')}"))
     for kind, limit in gpu.limits.items():
         unit = UNITS.get(kind, "TFLOPS")
-        lines.append(
-            (f"limit {kind.replace('_', ' ')}", f"{limit:g} {unit}{_doubt(known, f'limits.{kind}')}")
-        )
-    return [*lines, *_gpu_links(gpu), *_gpu_software(gpu), *_about(known, gpu.note)]
+        lines.append((f"limit {kind.replace('_', ' ')}", f"{limit:g} {unit}{doubt(known, f'limits.{kind}')}"))
+    return [*lines, *_gpu_links(gpu), *_gpu_software(gpu), *about(known, gpu.note)]
 
 
 def _gpu_memory(gpu: Gpu) -> Iterator[Line]:
     known = gpu.provenance
     if gpu.memory_gb:
         boards = f", {gpu.gpus_per_board} GPUs on a board" if gpu.gpus_per_board > 1 else ""
-        yield "memory", f"{gpu.memory_gb:g} GB{boards}{_doubt(known, 'memory_gb')}"
+        yield "memory", f"{gpu.memory_gb:g} GB{boards}{doubt(known, 'memory_gb')}"
     if gpu.memory_mib:
-        yield "memory in NVML", f"{gpu.memory_mib} MiB{_doubt(known, 'memory_mib')}"
+        yield "memory in NVML", f"{gpu.memory_mib} MiB{doubt(known, 'memory_mib')}"
     if gpu.memory_bandwidth_gb_per_s:
         words = f"{gpu.memory_bandwidth_gb_per_s:g} GB/s"
-        yield "memory bandwidth", words + _doubt(known, "memory_bandwidth_gb_per_s")
+        yield "memory bandwidth", words + doubt(known, "memory_bandwidth_gb_per_s")
 
 
 def _gpu_links(gpu: Gpu) -> Iterator[Line]:
@@ -161,24 +162,24 @@ def _gpu_links(gpu: Gpu) -> Iterator[Line]:
     if gpu.nvlink:
         bridge = ", only with a bridge" if gpu.nvlink.bridge else ""
         words = f"generation {gpu.nvlink.generation}, {gpu.nvlink.gb_per_s:g} GB/s both ways together{bridge}"
-        yield "NVLink", words + _doubt(known, "nvlink")
+        yield "NVLink", words + doubt(known, "nvlink")
     places = {
         "never": "in no system",
         "some": "in some systems (then the fabric manager is needed)",
         "always": "in every system: the fabric manager is needed",
         "external": "on switch trays outside the host: IMEX is needed",
     }
-    yield "NVSwitch", places[gpu.nvswitch] + _doubt(known, "nvswitch")
+    yield "NVSwitch", places[gpu.nvswitch] + doubt(known, "nvswitch")
     if gpu.mig:
         floor = f" from {gpu.mig.min_driver}" if gpu.mig.min_driver else ""
-        yield "MIG", f"up to {gpu.mig.instances} instances{floor}{_doubt(known, 'mig')}"
+        yield "MIG", f"up to {gpu.mig.instances} instances{floor}{doubt(known, 'mig')}"
 
 
 def _gpu_software(gpu: Gpu) -> Iterator[Line]:
     known = gpu.provenance
-    yield "driver", _drivers(gpu) + _doubt(known, "min_driver", "first_branch")
+    yield "driver", _drivers(gpu) + doubt(known, "min_driver", "first_branch")
     if gpu.first_listed:
-        yield "first named by", f"{gpu.first_listed}{_doubt(known, 'first_listed')}"
+        yield "first named by", f"{gpu.first_listed}{doubt(known, 'first_listed')}"
     yield "open modules", gpu.open_kernel_modules or "not covered by the driver packages"
 
 
@@ -193,7 +194,7 @@ def _driver_rows(catalogue: Catalogue, today: date) -> list[Row]:
             str(branch.latest),
             branch.max_cuda,
             _security(branch.security_floor),
-            _mark(branch.provenance),
+            mark(branch.provenance),
         )
         for branch in catalogue.drivers.all
     ]
@@ -210,16 +211,16 @@ def _driver_key(catalogue: Catalogue, name: str) -> str:
 def _driver_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
     branch, version = catalogue.drivers.find(name)
     known = branch.provenance
-    lines: list[Line] = [("branch", f"{branch.number}, {TYPE_NAMES[branch.type]}{_doubt(known, 'type')}")]
+    lines: list[Line] = [("branch", f"{branch.number}, {TYPE_NAMES[branch.type]}{doubt(known, 'type')}")]
     if version is not None:
         lines.append(("version", f"{version}{_version_words(branch, version.text)}"))
     end = f" (end of life {branch.end_of_life})" if branch.end_of_life else ""
     fix = branch.security_floor
     lines += [
-        ("support", f"{catalogue.drivers.support(branch, today)}{end}{_doubt(known, 'end_of_life')}"),
-        ("latest", f"{branch.latest}{_doubt(known, 'latest')}"),
-        ("CUDA", f"up to {branch.max_cuda} natively{_doubt(known, 'max_cuda')}"),
-        ("modules", f"{' or '.join(branch.kernel_modules)}{_doubt(known, 'kernel_modules')}"),
+        ("support", f"{catalogue.drivers.support(branch, today)}{end}{doubt(known, 'end_of_life')}"),
+        ("latest", f"{branch.latest}{doubt(known, 'latest')}"),
+        ("CUDA", f"up to {branch.max_cuda} natively{doubt(known, 'max_cuda')}"),
+        ("modules", f"{' or '.join(branch.kernel_modules)}{doubt(known, 'kernel_modules')}"),
         ("architectures", ", ".join(one.name for one in catalogue.architectures_of(branch.number))),
     ]
     if fix:
@@ -228,8 +229,8 @@ def _driver_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
     unfixed = catalogue.drivers.unfixed(branch)
     if unfixed:
         lines.append(("no fix for", f"bulletins {', '.join(unfixed)}, which other branches got fixes for"))
-    lines.append(("versions", ", ".join(map(str, branch.versions)) + _doubt(known, "versions")))
-    return [*lines, *_about(known, branch.note)]
+    lines.append(("versions", ", ".join(map(str, branch.versions)) + doubt(known, "versions")))
+    return [*lines, *about(known, branch.note)]
 
 
 def _version_words(branch: Branch, text: str) -> str:
@@ -250,7 +251,7 @@ def _cuda_rows(catalogue: Catalogue, today: date) -> list[Row]:
             str(toolkit.native_driver or f"branch {toolkit.branch}"),
             toolkit.native_basis or "-",
             str(toolkit.minor_version_floor or "-"),
-            _mark(toolkit.provenance),
+            mark(toolkit.provenance),
         )
         for toolkit in reversed(catalogue.cuda.all)
     ]
@@ -265,7 +266,7 @@ def _cuda_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
     known = toolkit.provenance
     lines: list[Line] = [
         ("CUDA", toolkit.version.text),
-        ("native", f"{_native(toolkit)}{_doubt(known, 'native_driver')}"),
+        ("native", f"{_native(toolkit)}{doubt(known, 'native_driver')}"),
     ]
     floor = toolkit.minor_version_floor
     if floor:
@@ -277,7 +278,7 @@ def _cuda_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
         if one.cuda == minor:
             bases = ", ".join(map(str, one.base_branches))
             lines.append(("forward", f"{one.package} over branches {bases}, on data centre GPUs"))
-    return [*lines, *_about(known, toolkit.note)]
+    return [*lines, *about(known, toolkit.note)]
 
 
 def _native(toolkit: Toolkit) -> str:
@@ -302,7 +303,7 @@ def _os_rows(catalogue: Catalogue, today: date) -> list[Row]:
             one.end_of_life or one.long_term_end or "-",
             one.glibc or "-",
             _fleet_status(catalogue, one),
-            _mark(one.provenance),
+            mark(one.provenance),
         )
         for one in catalogue.systems.releases
     ]
@@ -327,11 +328,11 @@ def _os_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
     lines: list[Line] = [
         ("release", f"{release.name} ({', '.join(release.distributions)} {release.version})"),
         ("fleet", _fleet_status(catalogue, release)),
-        ("CUDA repository", _repository(release) + _doubt(known, "cuda_repository")),
-        ("driver packages", release.driver_repository + _doubt(known, "driver_repository")),
+        ("CUDA repository", _repository(release) + doubt(known, "cuda_repository")),
+        ("driver packages", release.driver_repository + doubt(known, "driver_repository")),
         (
             "container toolkit",
-            release.container_toolkit.replace("_", " ") + _doubt(known, "container_toolkit"),
+            release.container_toolkit.replace("_", " ") + doubt(known, "container_toolkit"),
         ),
     ]
     for label, value, path in (
@@ -340,10 +341,10 @@ def _os_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
         ("glibc", release.glibc, "glibc"),
     ):
         if value:
-            lines.append((label, value + _doubt(known, path)))
+            lines.append((label, value + doubt(known, path)))
     if release.family:
         lines += _package_lines(release.family)
-    return [*lines, *_about(known, release.note)]
+    return [*lines, *about(known, release.note)]
 
 
 def _repository(release: Release) -> str:
@@ -354,7 +355,7 @@ def _repository(release: Release) -> str:
 
 def _package_lines(family: PackageFamily) -> Iterator[Line]:
     for what, names in family.packages.items():
-        yield what.replace("_", " "), " ".join(names) + _doubt(family.provenance, f"packages.{what}")
+        yield what.replace("_", " "), " ".join(names) + doubt(family.provenance, f"packages.{what}")
     for flavour, stream in family.module_streams.items():
         yield f"stream {flavour}", stream
     for what, rows in family.by_branch.items():

@@ -9,6 +9,9 @@ import click
 from fleet.cli.lazy import Group
 from fleet.cli.options import Session, output_options
 
+# The kinds of fleet.catalogue.kinds, which is imported only when one is shown.
+WORDS = ["gpu", "driver", "cuda", "os", "xid", "sxid"]
+
 overlay_option = click.option(
     "--catalogue",
     "overlay",
@@ -26,10 +29,12 @@ Examples:
   fleet catalogue show gpu                     every GPU
   fleet catalogue show gpu h100-pcie           one, with sources
   fleet catalogue show driver 580.126.09       its branch, and whether it lacks fixes
+  fleet catalogue show xid 79                  what it means, and what to do
+  fleet catalogue list                         what there is to show
   fleet catalogue check --catalogue site/""",
 )
 def catalogue() -> None:
-    """The facts fleet decides by: GPUs, drivers, CUDA, operating systems."""
+    """The facts fleet decides by: GPUs, drivers, CUDA, operating systems, codes in the kernel log."""
 
 
 @catalogue.command(
@@ -39,9 +44,11 @@ Examples:
   fleet catalogue show gpu 25b6:10de:157e      by PCI device and subsystem
   fleet catalogue show driver 580
   fleet catalogue show cuda 12.8 --json
-  fleet catalogue show os ubuntu-24.04"""
+  fleet catalogue show os ubuntu-24.04
+  fleet catalogue show xid 79
+  fleet catalogue show sxid 20034              of an NVSwitch"""
 )
-@click.argument("kind", metavar="gpu|driver|cuda|os", type=click.Choice(["gpu", "driver", "cuda", "os"]))
+@click.argument("kind", metavar="|".join(WORDS), type=click.Choice(WORDS))
 @click.argument("name", metavar="[NAME]", required=False)
 @overlay_option
 @output_options
@@ -49,18 +56,44 @@ Examples:
 def show(session: Session, kind: str, name: str | None, overlay: Path | None) -> None:
     """List what is known of one kind, or tell one entry in full with its sources.
 
-    NAME is an id, a name as NVML gives it, PCI ids, a version. What was not verified says so.
+    NAME is an id, a name as NVML gives it, PCI ids, a version, a code. What was not verified says so.
     """
     from datetime import date
 
     from fleet.catalogue.catalogue import load
-    from fleet.catalogue.present import KINDS, aligned
+    from fleet.catalogue.kinds import KINDS
+    from fleet.catalogue.present import aligned
 
     known, chosen, today = load(overlay), KINDS[kind], date.today()
     if session.json:
         session.print_json(chosen.entries(known, today) if name is None else chosen.entry(known, name, today))
         return
     rows = [chosen.columns, *chosen.rows(known, today)] if name is None else chosen.lines(known, name, today)
+    click.echo("\n".join(aligned(rows)))
+
+
+@catalogue.command(
+    "list",
+    epilog="""\b
+Examples:
+  fleet catalogue list
+  fleet catalogue list --catalogue site/ --json""",
+)
+@overlay_option
+@output_options
+@click.pass_obj
+def list_(session: Session, overlay: Path | None) -> None:
+    """List what `show` can show: the kinds, how many entries each has, and in which file."""
+    from fleet.catalogue.catalogue import load
+    from fleet.catalogue.kinds import summary
+    from fleet.catalogue.present import aligned
+
+    found = summary(load(overlay))
+    if session.json:
+        session.print_json(found)
+        return
+    rows = [("kind", "entries", "file", "section")]
+    rows += [(one["kind"], str(one["entries"]), one["file"], one["section"]) for one in found]
     click.echo("\n".join(aligned(rows)))
 
 

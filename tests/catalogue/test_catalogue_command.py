@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet.catalogue.kinds import KINDS
+from fleet.cli.catalogue import WORDS
 from fleet.cli.main import main
 
 
@@ -97,3 +99,50 @@ def test_a_site_that_is_wrong_is_exit_2_with_file_line_and_entry(
         f"{tmp_path}/gpus.yaml:2:5: gpus t4: limits.fp32 70 is 864% of the peak 8.1"
         in capsys.readouterr().err
     )
+
+
+def test_an_xid_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalogue", "show", "xid", "79"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "severity critical" in lines
+    assert any(line.startswith("do drain and power-cycle the host") for line in lines)
+    assert main(["catalogue", "show", "xid", "Xid 31"]) == 0
+    assert "usually the job's own" in capsys.readouterr().out
+    assert main(["catalogue", "show", "xid", "63"]) == 0
+    assert "before Ampere" in capsys.readouterr().out
+    assert main(["catalogue", "show", "xid", "154"]) == 0
+    assert "gpu_reset" in capsys.readouterr().out
+    assert main(["catalogue", "show", "xid", "145"]) == 0
+    assert "RLW_REMAP 0x40" in capsys.readouterr().out
+
+
+def test_an_sxid_by_a_code_of_its_range(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalogue", "show", "sxid", "23005", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["id"], shown["fatal"], shown["immediate"]) == ("23001-23017", True, "RESET_FABRIC")
+    assert shown["derived"] | {"immediate_text": ""} == {"first": 23001, "last": 23017, "immediate_text": ""}
+
+
+def test_tables_of_codes_leave_out_what_is_not_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalogue", "show", "xid"]) == 0
+    codes = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert "79" in codes
+    assert "1" not in codes
+    assert main(["catalogue", "show", "sxid"]) == 0
+    assert "20034" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", [["xid", "9999"], ["xid", "fallen"], ["sxid", "1"], ["sxid", "all"]])
+def test_a_code_that_is_not_there(what: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalogue", "show", *what]) == 2
+    assert "in the catalogue" in capsys.readouterr().err
+
+
+def test_the_list_of_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["catalogue", "list"]) == 0
+    kinds = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert kinds == ["kind", *WORDS]
+    assert main(["catalogue", "list", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {"kind": "xid", "entries": 176, "file": "xids.yaml", "section": "xids"} in shown
+    assert list(KINDS) == WORDS

@@ -3,7 +3,8 @@
 One module per group, each with ``KEYS`` (the parts of the document it fills) and ``collect(host)``; most of
 a module is pure parse functions. Everything is read from files and sockets, so that all groups together cost
 a few milliseconds. A process is started only for what no file tells: ``rpm`` where dnf rules, ``modinfo`` for
-a kernel module that is not a plain file, ``mokutil`` on a machine that hides its list of keys.
+a kernel module that is not a plain file, ``mokutil`` on a machine that hides its list of keys, ``journalctl``
+or ``dmesg`` where the kernel log itself may not be read.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ GROUPS = (
     "packages",
     "gpus",
     "driver",
+    "kernel_log",
+    "interconnect",
     "container_toolkit",
     "engine",
     "disks",
@@ -56,6 +59,8 @@ KEYS_OF = {
     "packages": ("packages", "reboot_required"),
     "gpus": ("gpus", "nvswitches"),
     "driver": ("driver", "secure_boot"),
+    "kernel_log": ("kernel_log",),
+    "interconnect": ("interconnect",),
     "container_toolkit": ("container_toolkit",),
     "engine": ("engine",),
     "disks": ("disks", "paths"),
@@ -127,6 +132,10 @@ def _join_rpm(document: Json) -> None:
         from fleet.agent.facts import driver
 
         document["driver"]["fabric_manager"]["version"] = driver.fabric_manager_version(packages["installed"])
+    if document.get("interconnect"):
+        from fleet.agent.facts import interconnect
+
+        interconnect.complete(document["interconnect"], packages["installed"])
 
 
 def reason_of(error: BaseException) -> str:

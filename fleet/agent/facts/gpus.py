@@ -55,7 +55,7 @@ def collect(host: Host) -> Json:
     """The ``gpus`` and ``nvswitches`` parts; a machine without a PCI bus has none of either."""
     gpus: List[Json] = []
     switches: List[Json] = []
-    for address in _nvidia_functions(host):
+    for address in nvidia_functions(host):
         place = DEVICES + "/" + address
         kind = hex_number(read_text(host, place + "/class"))[:4]
         if kind in GPU_CLASSES:
@@ -66,7 +66,7 @@ def collect(host: Host) -> Json:
     return {"gpus": gpus, "nvswitches": switches}
 
 
-def _nvidia_functions(host: Host) -> List[str]:
+def nvidia_functions(host: Host) -> List[str]:
     """The addresses of all of NVIDIA's functions, in order: sysfs writes them with leading zeros."""
     try:
         addresses = sorted(os.listdir(host.path(DEVICES)))

@@ -24,7 +24,8 @@ KEYS = ("packages", "reboot_required")
 WATCHED_NAMES = frozenset(
     "docker.io docker-ce docker-ce-cli docker-cli docker-compose-plugin containerd containerd.io runc podman"
     " podman-docker moby-engine python3 python3-minimal needrestart unattended-upgrades dkms mokutil"
-    " cuda-drivers cuda-keyring datacenter-gpu-manager libcuda1 libnvsdm linux-generic".split()
+    " cuda-drivers cuda-keyring datacenter-gpu-manager libcuda1 libnvsdm linux-generic"
+    " doca-ofed doca-all doca-networking doca-host mlnx-ofed-kernel-utils mlnx-ofa_kernel".split()
 )
 WATCHED_PREFIXES = (
     "nvidia-",
