@@ -98,10 +98,11 @@ class Gpu:
     """One product. Memory as marketed (``memory_mib`` as NVML says it); ``peaks`` are dense TFLOPS (int8: TOPS).
 
     ``limits`` are what a benchmark must reach, in the same units; ``memory_bandwidth_gb_per_s`` may be among them,
-    ``host_link_gb_per_s`` of the link at its full generation and width, and, where eight GPUs are joined by NVLink,
-    ``peer_gb_per_s`` (one way) and ``all_reduce_gb_per_s`` (bus bandwidth of all eight). ``nvswitch``: in no system, in some, in all, or outside
-    (on switch trays). ``min_driver`` is the recommended floor; ``first_listed`` the first that names the id.
-    ``open_kernel_modules`` is None where the driver packages do not cover the GPU at all.
+    ``host_link_gb_per_s`` of the link at its full generation and width, and, where eight GPUs are joined by
+    NVLink, ``peer_gb_per_s`` (one way) and ``all_reduce_gb_per_s`` (bus bandwidth of all eight).
+    ``nvswitch``: in no system, in some, in all, or outside (on switch trays). ``min_driver`` is the recommended
+    floor; ``first_listed`` the first that names the id. ``open_kernel_modules`` is None where the driver packages
+    do not cover the GPU at all.
     """
 
     id: str
