@@ -13,7 +13,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-MATRIX = {"size": 8192, "counting": "2*m*n*k"}
+MATRIX = {"shape": [8192, 8192, 8192], "second_matrix": "by rows", "counting": "2*m*n*k operations"}
 RATES_OF_LINK = {3: 12.4, 4: 25.9, 5: 55.0}
 DIGEST = "sha256:" + "a1" * 32
 
@@ -210,7 +210,7 @@ def _alone(model: str, each: str) -> list[Json]:
         for kind, rate in rates.items()
         if "." not in kind and kind not in ("resnet50", "transformer")
     ]
-    counted = {"bytes": 1 << 30, "counting": "read+write"}
+    counted = {"bytes": 1 << 30, "counting": "bytes read + bytes written"}
     found += [
         result(test, [each], rates[test], "gb_s", parameters=counted)
         for test in ("memory.copy", "memory.triad")

@@ -104,7 +104,7 @@ def _matrix(product: Gpu, kind: str) -> Reference:
 
 def _memory(subject: Subject, product: Gpu) -> Reference:
     counting = str(subject.result["parameters"].get("counting", ""))
-    if not ("read" in counting and "write" in counting):
+    if not ("read" in counting and "writ" in counting):
         return Reference(why_not="the result does not say that reads and writes were counted")
     limit, source = _limit(product, "memory_bandwidth_gb_per_s")
     peak = product.memory_bandwidth_gb_per_s

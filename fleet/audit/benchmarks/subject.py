@@ -33,6 +33,13 @@ MEASURED_PARAMETERS = frozenset(
     }
 )
 
+#: Sizes that the runner chose by what it found: the best shape, what fits the free memory. A slow GPU chooses others,
+#: and must be held against its peers all the same.
+CHOSEN_PARAMETERS = {
+    "matrix_product": frozenset({"shape", "second_matrix", "tried"}),
+    "memory": frozenset({"bytes"}),
+}
+
 #: Reasons for which the hardware itself holds its clocks down: heat, or power it does not get.
 HARDWARE_SLOWDOWN = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
@@ -142,7 +149,8 @@ def product_of(entry: Json, gpus: Gpus) -> Gpu | None:
 def comparable(subject: Subject) -> dict[str, Any]:
     """What must be equal for two results to be held against one another, GPU and host apart."""
     record, result = subject.record, subject.result
-    parameters = {key: value for key, value in result["parameters"].items() if key not in MEASURED_PARAMETERS}
+    found = MEASURED_PARAMETERS | CHOSEN_PARAMETERS.get(subject.test.partition(".")[0], frozenset())
+    parameters = {key: value for key, value in result["parameters"].items() if key not in found}
     image, software = record["image"] or {}, record["software"] or {}
     return {
         "test": subject.test,

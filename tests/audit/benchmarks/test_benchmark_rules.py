@@ -273,7 +273,11 @@ def test_what_measuring_found_does_not_keep_results_apart() -> None:
     document = record("h100", 8)
     for number in range(8):
         of(document, "transformer.compile", number)["parameters"]["compile_s"] = 30.0 + number
+        of(document, "matrix_product.bf16", number)["parameters"]["shape"] = [1024 * (number + 1)] * 3
+        of(document, "memory.copy", number)["parameters"]["bytes"] = (number + 1) << 20
     assert one("transformer.compile", document).peer_median == pytest.approx(67600)
+    assert one("matrix_product.bf16", document).peer_median == 745
+    assert one("memory.copy", document).peer_median == 2950
 
 
 def test_less_latency_is_better() -> None:
