@@ -35,7 +35,7 @@ def limit(case: Case) -> Iterable[Opinion]:
     if value is None or least is None:
         return
     if value < least:
-        yield Opinion(FAIL, f"below the limit of {least:g} ({case.reference.source})")
+        yield Opinion(FAIL, f"below the limit of {least:g}; source: {case.reference.source}")
     else:
         yield Opinion(PASS)
 

@@ -215,6 +215,26 @@ def gpu_count(case: HostCase) -> Iterable[Verdict]:
     )
 
 
+def missing_gpus(wanted: Wanted) -> list[Verdict]:
+    """The verdict on a host that has no GPU at all, and so no record, while the inventory counts some."""
+    count = (wanted.get("gpus") or {}).get("count")
+    if not count:
+        return []
+    why = f"there is no NVIDIA GPU, and {count} in the inventory"
+    return [
+        Verdict(
+            "watch.gpu_count",
+            (),
+            0.0,
+            "count",
+            FAIL,
+            limit=float(count),
+            limit_source="the inventory",
+            reasons=(why,),
+        )
+    ]
+
+
 @host_rule("watch.model_memory")
 def model_memory(case: HostCase) -> Iterable[Verdict]:
     """The model that is wanted (``model.parameters_b`` in 10^9, ``model.bytes_per_parameter``) fits a GPU."""
