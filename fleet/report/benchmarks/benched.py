@@ -14,6 +14,14 @@ Json = Mapping[str, Any]
 
 COULD_NOT_RUN = "not_run"
 
+#: What a host without a record contributes to the exit code, by how the run ended there.
+_ENDS = {
+    "converged": ExitCode.DONE,
+    "unreachable": ExitCode.UNREACHABLE,
+    "pending": ExitCode.PENDING,
+    "cancelled": ExitCode.INTERRUPTED,
+}
+
 
 @dataclass(frozen=True)
 class HostBench:
@@ -43,7 +51,7 @@ class HostBench:
         if any(one.verdict == FAIL for one in self.verdicts):
             return ExitCode.FINDINGS
         if self.record is None:
-            return ExitCode.DONE if self.status == "converged" else ExitCode.FAILED
+            return _ENDS.get(self.status, ExitCode.FAILED)
         results: list[Json] = [one for one in self.record["results"] if one["gpus"]]
         nothing = bool(self.record["gpus"]) and not any(one["status"] == "measured" for one in results)
         invalid = any(one.verdict == INVALID for one in self.verdicts)
