@@ -366,6 +366,12 @@ def test_nvlink_must_come_near_its_rate_and_pcie_is_not_taken_for_it() -> None:
     assert one("peer.copy", record("4090", 8)).peak == 31.5
 
 
+def test_pairs_over_pcie_differ_by_where_they_sit_and_that_is_no_fault() -> None:
+    said = one("peer.copy", slower("4090", 8, "peer.copy", 0.5))
+    assert said.verdict == "not_judged"
+    assert said.reasons[-1].endswith("7 others of this host; pairs differ by where they sit")
+
+
 def test_small_messages_are_not_held_against_nvlink() -> None:
     document = slower("h100", 8, "nccl.all_reduce", 0.3)
     for point in of(document, "nccl.all_reduce")["points"]:
