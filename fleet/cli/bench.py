@@ -104,7 +104,7 @@ def bench(session: Session, /, inventory: str, **options: Any) -> int:
         found = judged(row, around.store, known, compare=options["compare"])
         if options["save_baseline"]:
             found = _noted(found, save(found, around.store))
-    _show(session, found)
+    _show(session, found, told=not options["earlier"])
     return int(found.exit_code)
 
 
@@ -210,7 +210,7 @@ def _noted(found: Benched, counts: tuple[int, int]) -> Benched:
     return replace(found, notes=(*found.notes, words))
 
 
-def _show(session: Session, found: Benched) -> None:
+def _show(session: Session, found: Benched, *, told: bool) -> None:
     if session.json:
         from fleet.report.benchmarks.document import document
 
@@ -224,5 +224,5 @@ def _show(session: Session, found: Benched) -> None:
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
     level = session.verbosity.level
-    lines = table(found, width=width, verbose=level > 0, quiet=level < 0)
+    lines = table(found, width=width, verbose=level > 0, quiet=level < 0, told=told)
     Output(scrub=session.scrubber).write([], *lines)

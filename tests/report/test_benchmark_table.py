@@ -85,6 +85,10 @@ def test_what_is_wrong_is_told_once_with_its_reasons() -> None:
     )
 
 
+def test_why_hosts_were_not_measured_is_not_told_twice() -> None:
+    assert not [words for words in lines(troubled(), told=True) if "gpu04" in words]
+
+
 def test_the_same_reason_in_another_image_is_another_trouble() -> None:
     records = {f"gpu{number:02}": without_compiler(record("h100", 1, host=number)) for number in range(4)}
     records["gpu03"]["image"] = {"reference": "site/torch:1", "digest": "sha256:" + "b2" * 32}
@@ -203,4 +207,7 @@ def test_a_burn_in_s_power_is_summed_and_what_is_not_known_is_said() -> None:
         "1 GPU did not tell a power limit: not counted",
         "no GPU that could be asked on cpu01: not counted",
     ]
-    assert shown[4].startswith("gpu03 could not be asked: ")
+    assert shown[4] == "gpu03 could not be asked: no answer"
+    assert power_lines({"cpu01": {"gpu_probe": None}})[0] == (
+        "no power limit is known: what this draws cannot be told"
+    )

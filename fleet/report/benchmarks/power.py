@@ -12,10 +12,10 @@ from fleet.report.words import plural, printable, ranges
 def power_lines(facts: Mapping[str, Mapping[str, Any] | FleetError]) -> list[str]:
     """``16 GPUs on 2 hosts may draw 11.2 kW together``, and what is not known of the others."""
     limits: dict[str, list[float | None]] = {}
-    silent: list[str] = []
+    silent: dict[str, str] = {}
     for host, found in facts.items():
         if isinstance(found, FleetError):
-            silent.append(host)
+            silent[host] = found.what
         else:
             limits[host] = [_limit(device) for device in _devices(found)]
     known = {host: [watts for watts in each if watts is not None] for host, each in limits.items()}
@@ -23,6 +23,8 @@ def power_lines(facts: Mapping[str, Mapping[str, Any] | FleetError]) -> list[str
     watts, count = sum(map(sum, known.values())), sum(map(len, known.values()))
     together = f"{plural(count, 'GPU')} on {plural(len(with_gpus), 'host')} may draw {_power(watts)} together"
     lines = [f"{together}, by their power limits; fans and processors come on top"]
+    if not count:
+        lines = ["no power limit is known: what this draws cannot be told"]
     per_host = sorted({sum(each) for each in known.values() if each})
     if len(with_gpus) > 1 and per_host:
         lines.append(f"at the most {_power(per_host[-1])} on one host")
@@ -32,8 +34,8 @@ def power_lines(facts: Mapping[str, Mapping[str, Any] | FleetError]) -> list[str
     without = [host for host, each in limits.items() if not each]
     if without:
         lines.append(f"no GPU that could be asked on {ranges(without)}: not counted")
-    for host in silent:
-        lines.append(f"{host} could not be asked: {printable(str(facts[host]))}")
+    for host, why in silent.items():
+        lines.append(f"{host} could not be asked: {printable(why)}")
     return lines
 
 

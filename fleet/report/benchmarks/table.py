@@ -71,10 +71,13 @@ class Row:
         return next((one for one in self.verdicts if one.test == test), None)
 
 
-def table(benched: Benched, *, width: int = 100, verbose: bool = False, quiet: bool = False) -> list[Line]:
+def table(
+    benched: Benched, *, width: int = 100, verbose: bool = False, quiet: bool = False, told: bool = False
+) -> list[Line]:
     """All that is told of a run's benchmarks, at most ``width`` columns where names allow it.
 
-    ``verbose``: every result has a line of its own. ``quiet``: only what is wrong, and the totals.
+    ``verbose``: every result has a line of its own. ``quiet``: only what is wrong, and the totals. ``told``: why
+    hosts could not be measured stands above already, in the run's own recap.
     """
     hosts = sorted(benched.hosts.values(), key=host_rank)
     lines: list[Line] = []
@@ -89,8 +92,8 @@ def table(benched: Benched, *, width: int = 100, verbose: bool = False, quiet: b
         lines += [one for host in hosts for one in every_result(host)] + [[]]
     for trouble in troubles(benched):
         lines += _told(trouble, benched, width)
-    for host in hosts:
-        lines += _not_run(host)
+    if not told:
+        lines += [one for host in hosts for one in _not_run(host)]
     lines += [line(Span(printable(note), DIM)) for note in benched.notes]
     return [*lines, _totals(benched)]
 
