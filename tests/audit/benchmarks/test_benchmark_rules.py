@@ -510,3 +510,18 @@ def test_a_model_too_large_for_its_cards_gets_advice(
     said = one("watch.model_memory", record(model, count), wanted={HOST: {"model": wanted}})
     assert said.verdict == verdict
     assert words in " ".join(said.reasons)
+
+
+def test_a_record_that_knows_next_to_nothing_is_judged_all_the_same() -> None:
+    document = record("h100", 8)
+    document.update(software=None, image=None, key={}, where="host")
+    for gpu in document["gpus"]:
+        keep = {"uuid": gpu["uuid"], "state": "measured"}
+        gpu.update({**dict.fromkeys(gpu), **keep})
+    for each in document["results"]:
+        unknown = ("minimum", "maximum", "spread_percent", "correctness", "points", "clocks_event_reasons")
+        each.update({**dict.fromkeys(unknown), "parameters": {}})
+    assert schema.validate(document, "benchmark") == []
+    found = judge({HOST: document}, CATALOGUE)[HOST]
+    assert {said.verdict for said in found} <= {"pass", "unknown", "not_judged"}
+    assert not [said for said in found if said.peak is not None]
