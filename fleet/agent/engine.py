@@ -13,6 +13,8 @@ import json
 import socket
 import time
 
+from fleet.agent import strict_json
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -498,7 +500,7 @@ def _error(status: int, raw: bytes) -> EngineError:
 
 def _json(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8", "replace"))
+        return strict_json.loads(raw.decode("utf-8", "replace"))
     except ValueError as error:
         raise EngineUnavailable(
             "the engine sent something that is not JSON: %s" % error, "protocol"

@@ -25,6 +25,9 @@ NvSwitch = Literal["never", "some", "always", "external"]
 #: ``unknown``: it knows the architecture, and from when on the product is listed is not known.
 DriverSupport = Literal["supported", "not_listed", "too_old", "dropped", "unknown"]
 
+#: GB/s of one PCIe lane one way, by generation, line coding taken off (8b/10b, then 128b/130b, then flits).
+PCIE_LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.984, 4: 1.969, 5: 3.938, 6: 7.563}
+
 _PCI_ID = re.compile(r"(?P<device>[0-9a-f]{4})(:(?P<vendor>[0-9a-f]{4}):(?P<subsystem>[0-9a-f]{4}))?")
 _MAKERS = re.compile(r"^(nvidia |tesla |geforce |quadro )+")
 
@@ -94,10 +97,12 @@ class Mig:
 class Gpu:
     """One product. Memory as marketed (``memory_mib`` as NVML says it); ``peaks`` are dense TFLOPS (int8: TOPS).
 
-    ``limits`` are what a benchmark must reach, where a site or a datasheet set them, in the same units;
-    ``memory_bandwidth_gb_per_s`` may be among them. ``nvswitch``: in no system, in some, in all, or outside
-    (on switch trays). ``min_driver`` is the recommended floor; ``first_listed`` the first that names the id.
-    ``open_kernel_modules`` is None where the driver packages do not cover the GPU at all.
+    ``limits`` are what a benchmark must reach, in the same units; ``memory_bandwidth_gb_per_s`` may be among them,
+    ``host_link_gb_per_s`` of the link at its full generation and width, and, where eight GPUs are joined by
+    NVLink, ``peer_gb_per_s`` (one way) and ``all_reduce_gb_per_s`` (bus bandwidth of all eight).
+    ``nvswitch``: in no system, in some, in all, or outside (on switch trays). ``min_driver`` is the recommended
+    floor; ``first_listed`` the first that names the id. ``open_kernel_modules`` is None where the driver packages
+    do not cover the GPU at all.
     """
 
     id: str
@@ -214,6 +219,12 @@ class Gpus:
             for name in {_plain(gpu.name), _plain(gpu.nvml_name)}:
                 found[name] = (*found.get(name, ()), gpu)
         return found
+
+
+def pcie_gb_per_s(generation: int, width: int) -> float | None:
+    """GB/s one way, in theory, of a PCIe link; None for a generation that is not known here."""
+    lane = PCIE_LANE_GB_PER_S.get(generation)
+    return None if lane is None else round(lane * width, 2)
 
 
 def _plain(name: str) -> str:

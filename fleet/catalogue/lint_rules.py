@@ -13,6 +13,7 @@ from typing import Any
 
 from fleet.catalogue.advisories import engine_advisories, toolkit_advisories
 from fleet.catalogue.entries import Entry, Files
+from fleet.catalogue.gpus import pcie_gb_per_s
 from fleet.catalogue.versions import driver_version, first_day, last_day, release
 from fleet.core.errors import InputError
 
@@ -155,7 +156,7 @@ def _rates(entry: Entry, lanes: int | None) -> Iterator[Fault]:
 
 
 def _limits(entry: Entry) -> Iterator[Fault]:
-    peaks = {**entry.get("peaks", {}), "memory_bandwidth_gb_per_s": entry.get("memory_bandwidth_gb_per_s")}
+    peaks = {**entry.get("peaks", {}), **_bandwidths(entry)}
     for kind, limit in entry.get("limits", {}).items():
         peak = peaks.get(kind)
         if peak is not None and not LEAST <= limit / peak <= MOST:
@@ -163,6 +164,18 @@ def _limits(entry: Entry) -> Iterator[Fault]:
                 entry,
                 f"limits.{kind} {limit} is {limit / peak:.0%} of the peak {peak}: not within 40 to 100 %",
             )
+
+
+def _bandwidths(entry: Entry) -> dict[str, float | None]:
+    """GB/s in theory of what has a bandwidth, as :attr:`fleet.catalogue.gpus.Gpu.limits` names it."""
+    generation, nvlink = entry.get("pcie_generation"), entry.get("nvlink")
+    one_way = nvlink["gb_per_s"] / 2 if nvlink else None
+    return {
+        "memory_bandwidth_gb_per_s": entry.get("memory_bandwidth_gb_per_s"),
+        "host_link_gb_per_s": pcie_gb_per_s(generation, 16) if generation else None,
+        "peer_gb_per_s": one_way,
+        "all_reduce_gb_per_s": one_way,
+    }
 
 
 def branches(files: Files) -> Iterator[Fault]:

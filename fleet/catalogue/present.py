@@ -24,7 +24,13 @@ Line = tuple[str, str]
 #: What stands after a value that was not verified.
 DOUBT = "  (not verified)"
 
-UNITS = {"memory_bandwidth_gb_per_s": "GB/s", "int8_tensor": "TOPS"}
+UNITS = {
+    "int8_tensor": "TOPS",
+    "memory_bandwidth_gb_per_s": "GB/s",
+    "host_link_gb_per_s": "GB/s",
+    "peer_gb_per_s": "GB/s",
+    "all_reduce_gb_per_s": "GB/s",
+}
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,12 @@ def _gpu_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
         lines.append((kind.replace("_", " "), f"{peak:g} {unit}{doubt(known, f'peaks.{kind}')}"))
     for kind, limit in gpu.limits.items():
         unit = UNITS.get(kind, "TFLOPS")
-        lines.append((f"limit {kind.replace('_', ' ')}", f"{limit:g} {unit}{doubt(known, f'limits.{kind}')}"))
+        lines.append(
+            (
+                f"limit {kind.removesuffix('_gb_per_s').replace('_', ' ')}",
+                f"{limit:g} {unit}{doubt(known, f'limits.{kind}')}",
+            )
+        )
     return [*lines, *_gpu_links(gpu), *_gpu_software(gpu), *about(known, gpu.note)]
 
 

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from fleet.agent import strict_json
 from fleet.cli.lazy import Group
 
 
@@ -38,7 +39,7 @@ def probe() -> int:
     command = [sys.executable, "-m", "fleet.agent", "probe"]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode == 0:
-        click.echo(json.dumps(json.loads(done.stdout), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(strict_json.loads(done.stdout), indent=2, ensure_ascii=False))
     else:
         click.echo(done.stdout, nl=False)
     return done.returncode
@@ -65,5 +66,5 @@ def report(output: str | None, textfile_directory: str | None) -> int:
         command += [option, value] if value is not None else []
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.stdout:
-        click.echo(json.dumps(json.loads(done.stdout), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(strict_json.loads(done.stdout), indent=2, ensure_ascii=False))
     return done.returncode

@@ -26,6 +26,7 @@ COMMANDS = {
         "Make every host match: Docker and the pinned image.",
     ),
     "run": ("fleet.cli.run:run", "Run any playbook."),
+    "bench": ("fleet.cli.bench:bench", "Measure what the GPUs do, and judge it."),
     "exec": ("fleet.cli.exec:exec_", "Run one command on many hosts."),
     "inventory": (
         "fleet.cli.inventory:inventory",
@@ -59,13 +60,15 @@ Examples:
   fleet provision site.yaml --check --diff     what would change
   fleet provision site.yaml                    make it so
   fleet report last                            how each host ended, and why
+  fleet bench site.yaml                        what the GPUs do, judged
   fleet resume last                            go on with what was left
   fleet lab up inventories/lab.yaml            real hosts on this machine, to try all this on
 
 \b
 Exit codes, the first that applies:
   130 interrupted    70 a bug in fleet    2 bad input or refused: nothing was touched
-  1 a host failed or was blocked    3 a host was unreachable    5 a host waits for leave    0 done""",
+  1 a host failed or was blocked    3 a host was unreachable    5 a host waits for leave
+  4 something was found    0 done""",
 )
 @click.version_option(fleet.__version__, "-V", "--version", prog_name="fleet", message="%(prog)s %(version)s")
 def cli() -> None:

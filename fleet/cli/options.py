@@ -118,10 +118,10 @@ def _extra_variable(ctx: click.Context, param: click.Parameter, value: str) -> t
 
 
 def _json_object(ctx: click.Context, param: click.Parameter, text: str) -> Any:
-    import json
+    from fleet.agent import strict_json
 
     try:
-        return json.loads(text)
+        return strict_json.loads(text)
     except ValueError as error:
         raise click.BadParameter(f"not JSON: {error}", ctx, param) from error
 

@@ -50,13 +50,13 @@ def go_on(session: Session, prefix: str, load: LoadOptions) -> int:
 
 
 @contextmanager
-def surroundings(session: Session, load: LoadOptions) -> Iterator[Surroundings]:
-    """The store, the console and the log of this process, closed at the end."""
+def surroundings(session: Session, load: LoadOptions, *, silent: bool = False) -> Iterator[Surroundings]:
+    """The store, the console and the log of this process, closed at the end. ``silent``: no console."""
     from fleet.report.console import LogSubscriber
     from fleet.run.launch import Surroundings
 
     with session.store() as store, _libraries_logged(session.log):
-        console = [session.console(), LogSubscriber(session.log)]
+        console = [LogSubscriber(session.log)] if silent else [session.console(), LogSubscriber(session.log)]
         yield Surroundings(store=store, scrubber=session.scrubber, console=console, load=load)
 
 
@@ -79,8 +79,13 @@ def _libraries_logged(log: LogFile) -> Iterator[None]:
 
 
 def _see_through(start: Callable[[], RunResult], around: Surroundings) -> int:
+    return int(see_through(start, around).exit_code)
+
+
+def see_through(start: Callable[[], RunResult], around: Surroundings) -> RunResult:
+    """A run from its start to its end, Ctrl-C heard meanwhile."""
     with _interrupts(around.control, _teller(around.console)):
-        return int(start().exit_code)
+        return start()
 
 
 def _teller(consoles: Iterable[Subscriber]) -> Callable[[str], None]:

@@ -101,7 +101,25 @@ def _one(document: Mapping[str, Any]) -> list[Line]:
         words = [title, duration(took) if took and took >= 1 else "", step["reason"] or ""]
         shown = Span(f"  {step['status'].replace('_', ' '):<17}", ROLES.get(step["status"], DIM))
         lines.append(line(shown, "  ", printable("  ".join(word for word in words if word))))
-    return lines
+    return [*lines, *_benchmarks(document)]
+
+
+def _benchmarks(document: Mapping[str, Any]) -> list[Line]:
+    """What the benchmarks found on this host, in a few lines; its peers are those of this host only."""
+    record = document.get("benchmark")
+    if record is None:
+        return []
+    from fleet.audit.benchmarks import judge
+    from fleet.catalogue.catalogue import load
+    from fleet.core.schema import faults
+    from fleet.report.benchmarks.benched import HostBench
+    from fleet.report.benchmarks.table import short
+
+    host = document["host"]
+    if faults(record, "benchmark", tolerant=True):
+        return []
+    verdicts = judge({host: record}, load())[host]
+    return short(HostBench(host, document["status"], record=record, verdicts=verdicts))
 
 
 def _marked(document: Mapping[str, Any]) -> str:

@@ -114,8 +114,10 @@ def parse(text: str, file: str) -> Any:
     """The document in ``text``: JSON where it parses as such, else YAML. InputError says where it breaks."""
     import json
 
+    from fleet.agent import strict_json
+
     try:
-        return json.loads(text)
+        return strict_json.loads(text)
     except json.JSONDecodeError as error:
         if text.lstrip()[:1] in ("{", "["):
             position = Position(file, error.lineno, error.colno)

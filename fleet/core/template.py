@@ -389,6 +389,10 @@ def _contains(value: Iterable[object], item: object) -> bool:
     return item in value
 
 
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")
+
+
 FILTERS: dict[str, Callable[..., object]] = {
     "b64decode": lambda value: base64.b64decode(str(value)).decode(),
     "b64encode": lambda value: base64.b64encode(str(value).encode()).decode(),
@@ -396,7 +400,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "bool": _bool,
     "combine": _combine,
     "dirname": lambda value: os.path.dirname(str(value)),
-    "from_json": lambda value: json.loads(str(value)),
+    "from_json": lambda value: json.loads(str(value), parse_constant=_no_constant),
     "mandatory": _mandatory,
     "quote": lambda value: shlex.quote(str(value)),
     "regex_replace": _regex_replace,

@@ -90,8 +90,24 @@ VERSION_1: Statements = (
     )""",
 )
 
+VERSION_2: Statements = (
+    """
+    CREATE TABLE baselines (
+        host TEXT NOT NULL,
+        gpu TEXT NOT NULL,
+        test TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value DOUBLE PRECISION NOT NULL,
+        unit TEXT NOT NULL,
+        run TEXT NOT NULL,
+        at TEXT NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (host, gpu, test, key)
+    )""",
+)
+
 #: Position 0 makes version 1, and so on.
-MIGRATIONS: tuple[Statements, ...] = (VERSION_1,)
+MIGRATIONS: tuple[Statements, ...] = (VERSION_1, VERSION_2)
 
 
 def migrate(connection: Connection, migrations: Sequence[Statements] = MIGRATIONS) -> int:

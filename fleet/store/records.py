@@ -50,3 +50,22 @@ class HostRow:
     last_status: str | None = None
     index: int | None = None
     total: int | None = None
+
+
+@dataclass(frozen=True)
+class BaselineRow:
+    """A value that later ones are held against. ``gpu`` is a UUID, or several joined by ``+``.
+
+    ``key`` names what must be equal for the two to compare (fleet.audit.benchmarks.subject.baseline_key);
+    ``record`` tells the conditions in short: driver, image, torch.
+    """
+
+    host: str
+    gpu: str
+    test: str
+    key: str
+    value: float
+    unit: str
+    run: str
+    at: str
+    record: Mapping[str, Any]

@@ -11,12 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
 
-from fleet.store.records import APPLYING, HostRow, RunRow
-from fleet.store.tables import EVENTS, HOST_STATES, PLANS, REPORTS, RUNS, TRANSITIONS
+from fleet.store.records import APPLYING, BaselineRow, HostRow, RunRow
+from fleet.store.tables import BASELINES, EVENTS, HOST_STATES, PLANS, REPORTS, RUNS, TRANSITIONS
 
 Values = Mapping[str, Any]
 
 _STEP_KINDS = ("step_started", "step_result")
+_BASELINE = ("host", "gpu", "test", "key")
 
 
 def insert_run(connection: Connection, values: Values) -> None:
@@ -167,6 +168,20 @@ def reports(connection: Connection, run: str, host: str | None) -> dict[str, dic
     if host is not None:
         query = query.where(REPORTS.c.host == host)
     return {row.host: json.loads(row.document) for row in connection.execute(query)}
+
+
+def put_baselines(connection: Connection, rows: Sequence[Values]) -> None:
+    """Baselines; a later one of the same host, GPU, test and key replaces it."""
+    latest = {tuple(row[key] for key in _BASELINE): row for row in rows}
+    _replace(connection, BASELINES, _BASELINE, list(latest.values()))
+
+
+def baselines(connection: Connection, **place: str) -> list[BaselineRow]:
+    """Baselines in order of host, GPU, test and key; ``place``: those with these values only."""
+    columns = [BASELINES.c[name] for name in _BASELINE]
+    query = select(BASELINES).where(*(BASELINES.c[name] == value for name, value in place.items()))
+    rows = connection.execute(query.order_by(*columns))
+    return [BaselineRow(**{**row._mapping, "record": json.loads(row.record)}) for row in rows]
 
 
 def _replace(connection: Connection, table: Table, keys: Sequence[str], rows: Sequence[Values]) -> None:

@@ -15,7 +15,7 @@ from fleet.core.events import Event
 from fleet.core.ids import utc_now
 from fleet.core.paths import make_private, shown, state_dir
 from fleet.store import spool
-from fleet.store.records import HostRow, RunRow
+from fleet.store.records import BaselineRow, HostRow, RunRow
 from fleet.store.spool import Spool
 from fleet.store.writer import StoreError, Writer
 
@@ -253,6 +253,11 @@ class Store:
         values = {"run": run, "host": host, "at": utc_now(), "document": self._json(dict(document))}
         self._join((spool.REPORT, values))
 
+    def save_baselines(self, rows: Sequence[BaselineRow]) -> None:
+        """Keep baselines; each replaces an earlier one of its host, GPU, test and key. Durable when this returns."""
+        values = [{**vars(row), "record": self._json(dict(row.record))} for row in rows]
+        self._write(lambda connection: _sql().put_baselines(connection, values))
+
     # ---- what is asked of it ----
 
     def runs(self, limit: int = 20) -> list[RunRow]:
@@ -321,6 +326,19 @@ class Store:
         """Reports of the run by host, raw as they were written."""
         found = self._writer.read(lambda connection: _sql().reports(connection, run, host))
         return cast("dict[str, dict[str, Any]]", found)
+
+    def baseline(self, host: str, gpu: str, test: str, key: str) -> BaselineRow | None:
+        """The baseline of one GPU at one test under one key; None where there is none."""
+        found = self._baselines(host=host, gpu=gpu, test=test, key=key)
+        return found[0] if found else None
+
+    def baselines(self, host: str | None = None) -> list[BaselineRow]:
+        """Every baseline, or those of one host, in order of host, GPU, test and key."""
+        return self._baselines(**({} if host is None else {"host": host}))
+
+    def _baselines(self, **place: str) -> list[BaselineRow]:
+        found = self._writer.read(lambda connection: _sql().baselines(connection, **place))
+        return cast("list[BaselineRow]", found)
 
     def _write(self, work: Callable[[Connection], Any]) -> None:
         """Write and return when it is committed."""

@@ -80,3 +80,17 @@ REPORTS = Table(
     Column("at", Text),
     Column("document", Text),
 )
+
+BASELINES = Table(
+    "baselines",
+    METADATA,
+    Column("host", Text, primary_key=True),
+    Column("gpu", Text, primary_key=True),
+    Column("test", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Float),
+    Column("unit", Text),
+    Column("run", Text),
+    Column("at", Text),
+    Column("record", Text),
+)

@@ -87,6 +87,21 @@ BROKEN = [
         "{id: t4, limits: {memory_bandwidth_gb_per_s: 100}}",
         "gpus t4: limits.memory_bandwidth_gb_per_s 100 is 31%",
     ),
+    (
+        "gpus", "gpus",
+        "{id: t4, limits: {host_link_gb_per_s: 5}}",
+        "gpus t4: limits.host_link_gb_per_s 5 is 32% of the peak 15.74",
+    ),
+    (
+        "gpus", "gpus",
+        "{id: h100-sxm5-80gb, limits: {peer_gb_per_s: 160}}",
+        "gpus h100-sxm5-80gb: limits.peer_gb_per_s 160 is 36% of the peak 450",
+    ),
+    (
+        "gpus", "gpus",
+        "{id: h100-sxm5-80gb, limits: {all_reduce_gb_per_s: 460}}",
+        "gpus h100-sxm5-80gb: limits.all_reduce_gb_per_s 460 is 102% of the peak 450",
+    ),
     # branches
     ("drivers", "branches", '{id: "580", versions: ["570.86.15"]}', "branches 580: 570.86.15 is not a version of it"),
     (

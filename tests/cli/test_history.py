@@ -204,6 +204,8 @@ def test_an_inventory_with_secrets_can_be_checked(tmp_path: Path, capsys: pytest
     ("text", "message"),
     [
         ('{"schema": ', "-:1:12: not JSON: Expecting value"),
+        ('{"tflops": NaN}', "-:1:12: not JSON: NaN is not a number of JSON"),
+        ('{"note": "NaN",\n "max": 1e999}', "-:2:9: not JSON: 1e999 is not a number of JSON"),
         ("a: [", "not YAML: "),
         ("a: \x07", "not YAML: "),
         ("3", "the document does not say which schema it follows"),

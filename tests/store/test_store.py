@@ -15,7 +15,7 @@ import pytest
 from fleet.core.errors import InputError, RefusedError
 from fleet.core.events import Event
 from fleet.core.secret import Scrubber, Secret
-from fleet.store import APPLYING, Store
+from fleet.store import APPLYING, BaselineRow, Store
 from fleet.store.writer import StoreError
 
 RUN = "7f3a12c4d5e6"
@@ -35,6 +35,24 @@ def event(
 def new_run(store: Store, run: str = RUN, **named: object) -> None:
     values = {"playbook": "provision", "inventory": "lab.yaml", "operator": "anna", "controller": "desk"}
     store.create_run(run, **{**values, "hosts": ["gpu01", "gpu02"], **named})  # type: ignore[arg-type]
+
+
+def baseline(**changes: object) -> BaselineRow:
+    values = {
+        "host": "gpu01",
+        "gpu": "GPU-1",
+        "test": "memory.copy",
+        "key": "k1",
+        "value": 2950.25,
+        "unit": "gb_s",
+        "run": RUN,
+        "at": "2026-11-30T14:00:00.000Z",
+        "record": {"driver": "580.159.04"},
+    }
+    return BaselineRow(**{**values, **changes})  # type: ignore[arg-type]
+
+
+OLD_BASELINE = baseline(key="k0")
 
 
 def test_a_run_comes_back_as_it_was_put() -> None:
@@ -300,6 +318,27 @@ def test_close_ends_the_thread() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "fleet-store"]
 
 
+def test_baselines_are_kept_by_host_gpu_test_and_key_and_replaced() -> None:
+    others = [
+        baseline(host="gpu02"),
+        baseline(gpu="GPU-1+GPU-2", test="nccl.all_reduce"),
+        baseline(key="k2"),
+        baseline(test="memory.triad"),
+    ]
+    with Store() as store:
+        assert store.baseline("gpu01", "GPU-1", "memory.copy", "k1") is None
+        store.save_baselines([])
+        store.save_baselines([baseline(), *others, baseline(value=1.0)])
+        store.save_baselines([baseline(value=2900.0, record={"driver": "590.1"})])
+    with Store() as store:
+        found = store.baseline("gpu01", "GPU-1", "memory.copy", "k1")
+        assert found == baseline(value=2900.0, record={"driver": "590.1"})
+        assert store.baselines("gpu02") == [baseline(host="gpu02")]
+        places = [(one.host, one.gpu, one.test, one.key) for one in store.baselines()]
+        assert places == sorted(places)
+        assert len(places) == 5
+
+
 def _restore(dump: Path, database: Path) -> None:
     database.parent.mkdir(mode=0o700, exist_ok=True)
     connection = sqlite3.connect(database)
@@ -322,6 +361,10 @@ def test_a_store_of_every_released_version_is_read_and_written(dump: Path, tmp_p
         assert store.plans(row.run, "gpu01") == [{"segment": 1, "steps": []}]
         store.put_host_state(row.run, "gpu02", APPLYING)
         assert store.touched_hosts(row.run) == ["gpu01", "gpu02"]
+        kept = store.baselines()
+        assert kept == ([] if dump.stem == "v1" else [OLD_BASELINE])
+        store.save_baselines([baseline(value=3000.5)])
+        assert store.baseline("gpu01", "GPU-1", "memory.copy", "k1") == baseline(value=3000.5)
 
 
 def test_there_is_a_dump_of_every_version() -> None:
@@ -373,8 +416,8 @@ def test_a_migration_that_fails_half_way_leaves_the_version_as_it_was(tmp_path: 
     with pytest.raises(OperationalError):
         lifted(broken)
     assert tables() == before
-    assert lifted(whole) == 1
-    assert lifted(whole) == 2
+    assert lifted(whole) == len(MIGRATIONS)
+    assert lifted(whole) == len(whole)
     engine.dispose()
 
 
@@ -399,6 +442,8 @@ def test_a_postgresql_store_does_the_same(postgresql_url: Callable[[], str]) -> 
             store.put_host_state(RUN, "gpu01", state)
         store.put_report(RUN, "gpu01", {"a": 1})
         store.put_report(RUN, "gpu01", {"a": 2})
+        store.save_baselines([baseline(), baseline(value=2.5)])
+        assert store.baselines() == [baseline(value=2.5)]
         store.save_plan(RUN, "gpu01", 1, {"segment": 1}, "a" * 64)
         store.append(event(3, "run_ended", None, exit_code=0, duration_s=1.5, counts={"converged": 1}))
         assert store.events(RUN)[0].data == {"text": "\x00 \udc80"}

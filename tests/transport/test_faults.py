@@ -149,6 +149,7 @@ def test_the_agent_s_last_words_are_told(sshd, connector, settings_for):
         '{"type": "response", "id": 99}\n',
         "[" * 100_000 + "\n",
         '{"type": "response", "id": 1, "error": "text"}\n',
+        '{"type": "record", "record": {"seq": 1, "kind": "result", "value": NaN}}\n',
     ],
 )
 def test_garbage_costs_that_host_only(sshd, connector, settings_for, text):
@@ -160,6 +161,23 @@ def test_garbage_costs_that_host_only(sshd, connector, settings_for, text):
     assert "\x1b" not in str(caught.value)
     assert not bad.alive
     assert good.request("echo", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        ("NaN", r"NaN is not a number of JSON: line 1 column 62 \(char 61\)"),
+        ("-Infinity", r"-Infinity is not a number of JSON: line 1 column 62 "),
+        ("1e999", r"1e999 is not a number of JSON: line 1 column 62 "),
+        ("nan", r"Expecting value: line 1 column 62 "),
+    ],
+)
+def test_a_message_with_a_number_that_is_none_is_not_json(sshd, connector, settings_for, number, words):
+    connection = connector.connect(settings_for(sshd))
+    text = '{"type": "record", "record": {"note": "NaN 1e999", "tflops": ' + number + "}}\n"
+    with pytest.raises(ProtocolError, match=f"not JSON: {words}") as caught:
+        connection.request("raw", {"text": text})
+    assert caught.value.host == "gpu01"
 
 
 def test_a_line_without_end_is_cut_at_the_limit(sshd, connector, settings_for):

@@ -182,13 +182,13 @@ def compare(wanted: List[Json], inside: List[Json]) -> None:
 
 def versions(said: str) -> Json:
     """What Python in the image said of itself; {} where there is none."""
-    import json
+    from fleet.agent import strict_json
 
     found: Json = {}
     for line in said.splitlines():
         if line.startswith("fleet:versions "):
             try:
-                found = json.loads(line[len("fleet:versions ") :])
+                found = strict_json.loads(line[len("fleet:versions ") :])
             except ValueError:
                 continue
     return found
