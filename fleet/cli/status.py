@@ -15,7 +15,7 @@ from fleet.cli.options import Session, connection_options, host_options, invento
 
 if TYPE_CHECKING:
     from fleet.report.gpu_status import HostRow
-    from fleet.run.live_facts import LiveFacts, Reading
+    from fleet.run.live import LiveFacts, Reading
 
 GROUPS = ("gpus", "driver", "gpu_probe", "kernel_log")
 
@@ -55,7 +55,7 @@ def status(session: Session, /, inventory: str, **options: Any) -> int:
     from fleet.cli.playing import load_options
     from fleet.inventory import load_inventory
     from fleet.lab.presence import refuse_if_down
-    from fleet.run.live_facts import LiveFacts
+    from fleet.run.live import LiveFacts
     from fleet.transport import Connector
 
     refuse_if_down(inventory)
