@@ -1,0 +1,48 @@
+"""Looking up a row of the table of :mod:`.fields` in a tree, and putting what was found into a Device."""
+
+from __future__ import annotations
+
+from fleet.agent.gpu_probe import device as shape
+from fleet.agent.nvidia_smi.values import Absent, read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module costs start-up time
+    from typing import Any, Optional
+
+    from fleet.agent.nvidia_smi.tree import Node
+    from fleet.agent.protocol import Json
+
+
+def look_up(node: Node, field: Any, form: int) -> Any:
+    """The value of a row of the table: a value, an :class:`Absent`, or None where nothing of it was printed."""
+    first: Optional[Absent] = None
+    for alternative in field[form]:
+        found = _sum(node, field[1], alternative)
+        if found is not None and not isinstance(found, Absent):
+            return found
+        if found is not None and (first is None or first.text is None):
+            first = found
+    return first
+
+
+def _sum(node: Node, kind: str, alternative: str) -> Any:
+    nodes = [node.at(path) for path in alternative.split(" + ")]
+    values = [read(kind, found.text) for found in nodes if found is not None]
+    if len(values) < len(nodes):
+        return None
+    if len(values) == 1:
+        return values[0]
+    # What this GPU does not count adds nothing; what could not be read makes the sum unknown.
+    lacking = [value for value in values if isinstance(value, Absent)]
+    if len(lacking) == len(values) or any(value.reason != "not_supported" for value in lacking):
+        return next((value for value in lacking if value.reason != "not_supported"), lacking[0])
+    return sum(value for value in values if not isinstance(value, Absent))
+
+
+def put(found: Json, path: str, value: Any) -> None:
+    """Set a value, or say why there is none; what was not printed (None) changes nothing."""
+    if isinstance(value, Absent):
+        if path in found["absent"]:  # one row may fill what another could not
+            shape.set_absent(found, path, value.reason, None, value.text)
+    elif value is not None:
+        shape.set_value(found, path, value)
