@@ -384,29 +384,29 @@ _ERRORS: Tuple[Field, ...] = (
     (
         "remapped_rows.corrected",
         "count",
-        ("remapped_rows/remapped_row_corr", "remapped_rows"),
-        ("Remapped Rows/Correctable Error", "Remapped Rows"),
+        ("remapped_rows/remapped_row_corr",),
+        ("Remapped Rows/Correctable Error",),
         ("remapped_rows.correctable",),
     ),
     (
         "remapped_rows.uncorrected",
         "count",
-        ("remapped_rows/remapped_row_unc", "remapped_rows"),
-        ("Remapped Rows/Uncorrectable Error", "Remapped Rows"),
+        ("remapped_rows/remapped_row_unc",),
+        ("Remapped Rows/Uncorrectable Error",),
         ("remapped_rows.uncorrectable",),
     ),
     (
         "remapped_rows.pending",
         "yes",
-        ("remapped_rows/remapped_row_pending", "remapped_rows"),
-        ("Remapped Rows/Pending", "Remapped Rows"),
+        ("remapped_rows/remapped_row_pending",),
+        ("Remapped Rows/Pending",),
         ("remapped_rows.pending",),
     ),
     (
         "remapped_rows.failure",
         "yes",
-        ("remapped_rows/remapped_row_failure", "remapped_rows"),
-        ("Remapped Rows/Remapping Failure Occurred", "Remapped Rows"),
+        ("remapped_rows/remapped_row_failure",),
+        ("Remapped Rows/Remapping Failure Occurred",),
         ("remapped_rows.failure",),
     ),
     (
@@ -516,14 +516,6 @@ HISTOGRAM: Tuple[Field, ...] = tuple(
         ("remapped_rows.histogram.%s" % name,),
     )
     for name in ("max", "high", "partial", "low", "none")
-)
-# What stands in the place of the whole histogram.
-NO_HISTOGRAM = (
-    "histogram",
-    "count",
-    ("remapped_rows/row_remapper_histogram", "remapped_rows"),
-    ("Remapped Rows/Bank Remap Availability Histogram", "Remapped Rows"),
-    (),
 )
 HEALTH: Tuple[Field, ...] = (
     (

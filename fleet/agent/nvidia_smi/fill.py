@@ -24,6 +24,7 @@ ENDS_EARLY = "nvidia-smi's output ends within this GPU"
 _VITAL = ("uuid", "name", "memory_total_mib", "temperature_c", "performance_state", "graphics_clock_mhz")
 _HIDDEN_BY_MIG = ("gpu_utilization_percent", "memory_utilization_percent", "remapped_rows.")
 _STATUS_WORDS = {"lost": "GPU is lost", "reset_required": "GPU requires reset"}
+_POWER_LIMITS = ("power_limit_w", "power_limit_max_w", "power_limit_enforced_w")
 IMPLAUSIBLE_FACTOR = 1.5
 
 
@@ -106,14 +107,23 @@ def _does_not_answer(found: Json) -> bool:
     failed = [path for path in _VITAL if absent.get(path, {}).get("reason") == "error"]
     if len(failed) > 1:
         return True
-    known = any(path not in absent for path in shape.paths() if path not in ("index", "printed_address"))
-    return not known and any(entry["reason"] == "error" for entry in absent.values())
+    return not tells_anything(found) and any(entry["reason"] == "error" for entry in absent.values())
+
+
+def tells_anything(found: Json) -> bool:
+    """Whether anything is known of the GPU but where it is: a value, or that it has none of some kind."""
+    entries = ((path, found["absent"].get(path)) for path in shape.paths())
+    return any(
+        entry is None or entry["reason"] == "not_supported"
+        for path, entry in entries
+        if path not in ("index", "printed_address")
+    )
 
 
 def mark_implausible(found: Json) -> None:
     """Name the values that are kept as reported and cannot be: a draw of far more than any limit of the GPU."""
     draw = found["power_draw_w"]
-    limits = [found[key] for key in ("power_limit_w", "power_limit_max_w") if found[key]]
+    limits = [found[key] for key in _POWER_LIMITS if found[key]]
     if draw is not None and limits and draw > IMPLAUSIBLE_FACTOR * max(limits):
         found["implausible"] = ["power_draw_w"]
 

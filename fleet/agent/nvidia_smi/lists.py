@@ -22,8 +22,8 @@ def fill_histogram(found: Json, node: Node, form: int) -> None:
     if not lacking:
         shape.set_value(found, "remapped_rows.histogram", counts)
         return
-    absent = next((one for one in lacking if one is not None), look_up(node, fields.NO_HISTOGRAM, form))
-    if isinstance(absent, Absent):
+    absent = next((one for one in lacking if one is not None), None)
+    if absent is not None:
         shape.set_absent(found, "remapped_rows.histogram", absent.reason, None, absent.text)
 
 

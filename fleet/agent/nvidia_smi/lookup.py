@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.agent.gpu_probe import device as shape
-from fleet.agent.nvidia_smi.values import Absent, read
+from fleet.agent.nvidia_smi.values import Absent, placeholder, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -26,10 +26,13 @@ def look_up(node: Node, field: Any, form: int) -> Any:
 
 
 def _sum(node: Node, kind: str, alternative: str) -> Any:
-    nodes = [node.at(path) for path in alternative.split(" + ")]
-    values = [read(kind, found.text) for found in nodes if found is not None]
-    if len(values) < len(nodes):
-        return None
+    values = []
+    for path in alternative.split(" + "):
+        found = node.at(path)
+        value = read(kind, found.text) if found is not None else _instead(node, path)
+        if value is None:
+            return None
+        values.append(value)
     if len(values) == 1:
         return values[0]
     # What this GPU does not count adds nothing; what could not be read makes the sum unknown.
@@ -37,6 +40,17 @@ def _sum(node: Node, kind: str, alternative: str) -> Any:
     if len(lacking) == len(values) or any(value.reason != "not_supported" for value in lacking):
         return next((value for value in lacking if value.reason != "not_supported"), lacking[0])
     return sum(value for value in values if not isinstance(value, Absent))
+
+
+def _instead(node: Node, path: str) -> Optional[Absent]:
+    """A word may stand in the place of a whole group: ``Remapped Rows : N/A``."""
+    above = path.rpartition("/")[0]
+    while above:
+        group = node.at(above)
+        if group is not None:
+            return placeholder(group.text) if group.text and not group.children else None
+        above = above.rpartition("/")[0]
+    return None
 
 
 def put(found: Json, path: str, value: Any) -> None:

@@ -26,10 +26,18 @@ _SEPARATOR = re.compile(r" :(?: |$)")
 def parse(text: str) -> Json:
     """The probe document of what ``-q`` printed; never an exception for what it printed.
 
-    A GPU in which the output breaks off has status ``error``; the document then has, too.
+    A GPU in which the output breaks off has status ``error``; the document then has, too. Sections of one GPU
+    without its heading are a GPU without address.
     """
     top, gpus = _sections(text)
+    if (
+        top.at("Attached GPUs") is None
+    ):  # a part of an output, cut out by somebody: where it ends says nothing
+        gpus = [(gpu, address, True) for gpu, address, _ in gpus]
     devices = [fill.device(gpu, fields.TEXT, address, whole=whole) for gpu, address, whole in gpus]
+    if not gpus and top.children:
+        part = fill.device(top, fields.TEXT, None)
+        devices = [part] if fill.tells_anything(part) else []
     whole = all(section[2] for section in gpus)
     return fill.document(devices, text, top=top, form=fields.TEXT, whole=whole)
 

@@ -152,6 +152,12 @@ def _matching(pattern: str) -> Callable[[str], Optional[str]]:
     return lambda text: text if re.fullmatch(pattern, text) else None
 
 
+def _version(text: str) -> Optional[str]:
+    """Driver 610 prints a remark behind the version in a field of an old name, or a sentence in its place."""
+    match = re.match(r"\d+(?:\.\d+)+(?=\s|$)", text)
+    return match.group() if match else None
+
+
 def _fabric_status(text: str) -> Optional[int]:
     """nvidia-smi prints NVML's name of the error (``Success``)."""
     if text == "Success":
@@ -161,7 +167,7 @@ def _fabric_status(text: str) -> Optional[int]:
 
 _CONVERTERS: Dict[str, Callable[[str], Any]] = {
     "text": lambda text: text[:_TEXT_LENGTH],
-    "version": lambda text: text.split()[0],  # 610 adds a remark in brackets behind deprecated ones
+    "version": _version,
     "uuid": _matching(r"(?:GPU|MIG)-[0-9A-Za-z/-]+"),
     "capability": _matching(r"\d+\.\d+"),
     "hexadecimal": lambda text: int(text, 16),
