@@ -53,13 +53,13 @@ XML: dict[str, tuple[str, int, str, str, str, dict[str, Any], dict[str, str]]] =
         "ok", 8, "580.105.08", "13.0", "0000:8f:00.0",
         {"name": "NVIDIA B200", "memory_total_mib": 183359, "power_draw_w": 195.79, "power_limit_w": 1000.0,
          "device_id": "2901", "subsystem_id": "1999", "temperature_margin_c": 49, "fabric.state": "completed",
-         "fabric.status": 0, "architecture": "blackwell"},
-        {"temperature_slowdown_c": "not_collected", "fabric.health": NA},
+         "fabric.status": 0, "architecture": "blackwell", "fabric.health.access_timeout_recovery": False},
+        {"temperature_slowdown_c": "not_collected", "fabric.health.degraded_bandwidth": NA},
     ),
     "smi-qx_gb200.xml": (
         "ok", 4, "580.173.02", "13.0", "0000:29:00.0",
         {"name": "NVIDIA GB200", "memory_total_mib": 189471, "power_draw_w": 165.93, "power_limit_w": 1200.0,
-         "fabric.health.degraded_bandwidth": False, "fabric.health.incorrect_configuration": "none",
+         "fabric.health.degraded_bandwidth": False, "fabric.health.incorrect_configuration": None,
          "device_id": "2941", "pcie.generation_max_gpu": 6},
         {"fan_speed_percent": NA},
     ),
@@ -303,10 +303,13 @@ def test_csv_and_table_say_what_the_text_says(name: str, phase: str) -> None:
         *"address uuid serial device_id subsystem_id subsystem_vendor_id index vbios_version memory_total_mib".split(),
         *"memory_used_mib memory_reserved_mib performance_state power_limit_w power_limit_enforced_w".split(),
         *"power_limit_default_w power_limit_min_w power_limit_max_w max_sm_clock_mhz ecc_mode module_id".split(),
-        *"ecc_mode_pending retired_pages remapped_rows fabric persistence_mode compute_mode recovery_action".split(),
+        *"ecc_mode_pending retired_pages fabric persistence_mode compute_mode recovery_action".split(),
         *"clocks_event_reasons name gsp_firmware_enabled inforom_image_version".split(),
     ]
     assert [key for key in still if device[key] != row[key]] == []
+    # With MIG on, CSV still shows the histogram.
+    mig = {"histogram": None} if device["mig"]["mode"] == "enabled" else {}
+    assert {**row["remapped_rows"], **mig} == device["remapped_rows"]
     assert {**row["pcie"], "replays": None} == {**device["pcie"], "replays": None}
     assert (row["mig"]["mode"], row["ecc"]["volatile_corrected"]) == (
         device["mig"]["mode"],
