@@ -107,10 +107,13 @@ def _table(
     for number, line in enumerate(line for line in text.splitlines() if line.strip()):
         if number == 0 and printed is not None:
             continue
-        if states.classify(line, "", 0)["status"] != "ok":
+        printed_cells = _cells(line)
+        if (
+            states.classify(printed_cells[0] or "-", "", 0)["status"] != "ok"
+        ):  # further right are names of processes
             sentence = next(iter(states.gpus_named(line)), {})
             continue
-        cells = _fitting(names, _cells(line))
+        cells = _fitting(names, printed_cells)
         if cells is None:
             whole = False
             continue

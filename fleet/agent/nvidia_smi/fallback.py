@@ -62,7 +62,7 @@ def _probe(host: Host, ask: Ask, deadline_s: float) -> Json:
     if host.which(TOOL) is None:
         return _failed({"status": "tool_missing", "message": "there is no nvidia-smi on this host"}, None)
     answer = ask("-q", "-x", deadline_s=FIRST_SHARE * deadline_s)
-    called = states.classify(answer.stdout, answer.stderr, answer.exit_code)
+    called = _classified(answer)
     document = _of_xml(answer)
     if document["devices"]:
         _join(document, answer, called)
@@ -74,7 +74,7 @@ def _probe(host: Host, ask: Ask, deadline_s: float) -> Json:
     if not document["devices"]:
         answer = ask()
         document = table.parse(answer.stdout)
-    last = states.classify(answer.stdout, answer.stderr, answer.exit_code)
+    last = _classified(answer)
     if document["devices"]:
         _join(document, answer, last)
         return document
@@ -97,6 +97,13 @@ def _asker(host: Host, ends: float) -> Ask:
             return Result(127, "", str(error))
 
     return ask
+
+
+def _classified(answer: Result) -> Json:
+    code = answer.exit_code
+    if code is None and answer.signal is not None and not answer.timed_out:
+        code = 128 + answer.signal  # as a shell has it: it broke down by itself
+    return states.classify(answer.stdout, answer.stderr, code)
 
 
 def _linker(host: Host) -> Optional[Dict[str, str]]:

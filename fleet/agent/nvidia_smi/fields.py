@@ -287,22 +287,23 @@ _POWER_AND_HEAT: Tuple[Field, ...] = (
 )
 
 
+def _sram(since: str) -> Tuple[Names, Names]:
+    """SRAM's uncorrectable errors in XML and in text: one count, from Ampere on drivers 535 and later two."""
+    xml, text = (
+        "ecc_errors/%s/sram_uncorrectable" % since,
+        "ECC Errors/%s/SRAM Uncorrectable" % since.capitalize(),
+    )
+    return (xml, "%s_parity + %s_secded" % (xml, xml)), (text, "%s Parity + %s SEC-DED" % (text, text))
+
+
 def _ecc(since: str) -> Tuple[Field, ...]:
     """Counters since the last load of the driver (volatile) or ever (aggregate).
 
-    Up to Volta by single_bit and double_bit; from Turing by place; from Ampere on drivers 535 and later
-    SRAM's uncorrectable ones are in two parts.
+    Up to Volta by single_bit and double_bit; from Turing by place.
     """
     xml, text = "ecc_errors/%s/" % since, "ECC Errors/%s/" % since.capitalize()
     csv = "ecc.errors.%%s.%s.%%s" % since
-    sram_xml = (
-        xml + "sram_uncorrectable",
-        xml + "sram_uncorrectable_parity + " + xml + "sram_uncorrectable_secded",
-    )
-    sram_text = (
-        text + "SRAM Uncorrectable",
-        text + "SRAM Uncorrectable Parity + " + text + "SRAM Uncorrectable SEC-DED",
-    )
+    sram_xml, sram_text = _sram(since)
     dram_xml, dram_text = xml + "dram_uncorrectable", text + "DRAM Uncorrectable"
     return (
         (
@@ -319,13 +320,7 @@ def _ecc(since: str) -> Tuple[Field, ...]:
             (*(sram + " + " + dram_text for sram in sram_text), text + "Double Bit/Total"),
             (csv % ("uncorrected", "total"),),
         ),
-        (
-            "ecc.%s_sram_uncorrected" % since,
-            "count",
-            sram_xml,
-            sram_text,
-            (csv % ("uncorrected", "sram"),),
-        ),
+        ("ecc.%s_sram_uncorrected" % since, "count", sram_xml, sram_text, (csv % ("uncorrected", "sram"),)),
         (
             "ecc.%s_dram_uncorrected" % since,
             "count",

@@ -200,7 +200,7 @@ def _status(devices: List[Json], said: str, message: Optional[str]) -> Any:
         words = ["%s: %s" % (found["address"] or "a GPU", found["message"]) for found in bad]
         return "gpu_error", "; ".join(words)[:300]
     called = states.classify(said, "", 0)
-    if called["status"] != "ok":
+    if called["status"] != "ok" and (said.strip() or not devices):
         return called["status"], called["message"]
     if not devices:
         return "error", message or "nvidia-smi's output shows no GPU"

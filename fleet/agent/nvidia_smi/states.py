@@ -51,8 +51,9 @@ _EXIT_CODES = {
 }
 _ADDRESS = r"[0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?"
 _ABOUT_A_GPU = re.compile(
-    r"Unable to determine the device handle for (?:GPU|gpu) ?(%s)?: ?(?P<lost>[^\n]*)"
-    r"|infoROM is corrupted at (?:GPU|gpu) ?(%s)" % (_ADDRESS, _ADDRESS)
+    r"^\s*(?:WARNING: )?(?:Unable to determine the device handle for (?:GPU|gpu) ?(%s)?: ?(?P<lost>[^\n]*)"
+    r"|infoROM is corrupted at (?:GPU|gpu) ?(%s))" % (_ADDRESS, _ADDRESS),
+    re.MULTILINE,  # at the start of a line: names of processes are anybody's
 )
 _LIBRARY_VERSION = re.compile(r"NVML library version: ([0-9.]*\d)")
 # Output that holds GPUs; its words are about those, and each parser reads them.
@@ -64,7 +65,7 @@ def classify(stdout: str, stderr: str, exit_code: Optional[int]) -> Json:
     """{"status", "message", "address", "printed_address", "library_version"} of one call of nvidia-smi.
 
     ``status`` is one of ``PROBE_STATUSES``; ``message`` what it printed about it, None where all is well;
-    the addresses are of the GPU that it names first. ``exit_code`` None: a signal or a deadline ended it.
+    the addresses are of the GPU that it names first. ``exit_code`` None: its deadline ended it.
     Exit code 0 with nothing printed is an error: it is no list of zero GPUs.
     """
     said = stderr + "\n" + _without_documents(stdout)
@@ -162,4 +163,6 @@ def _first_line(said: str) -> Optional[str]:
 def _ending(exit_code: Optional[int]) -> str:
     if exit_code == 0:
         return "nvidia-smi printed nothing"
-    return "nvidia-smi ended with %s" % ("a signal" if exit_code is None else "exit code %d" % exit_code)
+    return "nvidia-smi %s" % (
+        "did not end in time" if exit_code is None else "ended with exit code %d" % exit_code
+    )

@@ -53,10 +53,11 @@ def parse(text: str) -> Json:
             third = _THIRD.match(lines[number + 2]) if number + 2 < len(lines) else None
             devices.append(_device(first, second, third))
             whole = whole and second is not None
+    beside = "\n".join(line for line in lines if not line.startswith(("|", "+")))
     top = Node("")
     for name, version in _VERSIONS.findall(text):
         top.add(name, version)
-    return fill.document(devices, text, top=top, form=fields.TEXT, whole=whole)
+    return fill.document(devices, beside, top=top, form=fields.TEXT, whole=whole)
 
 
 def _device(first: Any, second: Optional[Any], third: Optional[Any]) -> Json:

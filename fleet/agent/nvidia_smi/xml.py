@@ -24,7 +24,7 @@ ROOT = "nvidia_smi_log"
 DEEPEST = 24
 _ID = "@id"  # the attribute of an element gpu, as a child of it
 _PASSED_OVER = ("supported_clocks", "accounted_processes")
-_PROCESS_NAME = re.compile(r"(<process_name>)(.*?)(</process_name>)")
+_PROCESS_NAME = re.compile(r"(<process_name>)(.{0,4096}?)(</process_name>)", re.DOTALL)
 _BARE_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9A-Fa-f]+);)")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 

@@ -9,9 +9,17 @@ import pytest
 from fleet.agent.nvidia_smi import csv
 from tests.agent.nvidia_smi.whole import assert_document, assert_whole
 
-FIELDS = "index,name,driver_version,pci.bus_id,temperature.gpu,fan.speed,power.draw,utilization.gpu,memory.total".split(
-    ","
-)
+FIELDS = [
+    "index",
+    "name",
+    "driver_version",
+    "pci.bus_id",
+    "temperature.gpu",
+    "fan.speed",
+    "power.draw",
+    "utilization.gpu",
+    "memory.total",
+]
 PLACEHOLDERS = """\
 0, Testbed V1, 455.23, 00000000:03:00.0, 41, [N/A], 43.18, 0, 16160
 1, Testbed V1, 455.23, 00000000:06:00.0, 42, [Not Supported], 40.10, 0, 16160
@@ -145,7 +153,7 @@ def test_reasons_come_as_bits_or_as_columns(header: str, cells: str, reasons: li
 def test_remapped_rows_have_flags_in_words_or_numbers_and_nothing_else(
     cells: str, expected: tuple[object, ...]
 ) -> None:
-    header = "gpu_bus_id,remapped_rows.uncorrectable,remapped_rows.pending,remapped_rows.failure".split(",")
+    header = ["gpu_bus_id", "remapped_rows.uncorrectable", "remapped_rows.pending", "remapped_rows.failure"]
     document = csv.parse_remapped_rows(header, f"00000000:18:00.0, {cells}\n")
     assert_document(document)
     rows = document["devices"][0]["remapped_rows"]
@@ -154,7 +162,7 @@ def test_remapped_rows_have_flags_in_words_or_numbers_and_nothing_else(
 
 
 def test_modes_that_change_at_the_next_reboot_show_against_those_of_now() -> None:
-    header = "index,ecc.mode.current,ecc.mode.pending,mig.mode.current,mig.mode.pending".split(",")
+    header = ["index", "ecc.mode.current", "ecc.mode.pending", "mig.mode.current", "mig.mode.pending"]
     document = csv.parse_query(
         header,
         "0, Enabled, Enabled, Disabled, Disabled\n1, Enabled, Disabled, Disabled, Disabled\n"
@@ -167,7 +175,7 @@ def test_modes_that_change_at_the_next_reboot_show_against_those_of_now() -> Non
 
 
 def test_utilisation_under_mig_is_no_value_for_that_reason() -> None:
-    header = "index,mig.mode.current,utilization.gpu,memory.total".split(",")
+    header = ["index", "mig.mode.current", "utilization.gpu", "memory.total"]
     document = csv.parse_query(header, "0, Enabled, [N/A], 81920 MiB\n1, Disabled, 0 %, 81920 MiB\n")
     assert column(document, "gpu_utilization_percent") == [None, 0]
     assert document["devices"][0]["absent"]["gpu_utilization_percent"]["reason"] == "mig"
@@ -209,6 +217,8 @@ def test_processes_that_compute_are_listed_by_gpu() -> None:
         (2265, "compute", None, None),
     ]
     assert csv.parse_compute_apps(header, "") == []
+    named_so = csv.parse_compute_apps(header, f"{uuid}, 2264, No devices were found, 1 MiB\n")
+    assert named_so[0]["processes"][0]["command"] == "No devices were found"
 
 
 def test_a_process_whose_number_is_hidden_makes_that_gpus_list_unknown() -> None:

@@ -131,6 +131,7 @@ def test_a_python_without_expat_takes_csv(tmp_path: Path, monkeypatch: pytest.Mo
         ),
         (Result(None, "", timed_out=True), "timeout", None),
         (Result(139, "", "Segmentation fault"), "error", None),
+        (Result(None, "", signal=11), "error", None),
     ],
 )
 def test_a_failure_is_told_and_shows_no_gpu(
@@ -142,7 +143,7 @@ def test_a_failure_is_told_and_shows_no_gpu(
 
 
 def test_a_gpu_that_only_the_failure_names_is_shown(tmp_path: Path) -> None:
-    said = "Unable to determine the device handle for GPU 0000:1B:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+    said = "Unable to determine the device handle for GPU 0000:1B:00.0: GPU is lost.  Reboot the system\n"
     document = fallback.probe(host(tmp_path, lambda argv: Result(15, said)), 10.0)
     assert_document(document)
     assert (document["status"], document["nvml_error"]) == ("gpu_error", 15)

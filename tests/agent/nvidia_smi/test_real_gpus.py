@@ -300,11 +300,41 @@ def test_csv_and_table_say_what_the_text_says(name: str, phase: str) -> None:
     assert of_table["cuda_version"] == of_text["cuda_version"]
     device, row, cells = (document["devices"][0] for document in (of_text, of_csv, of_table))
     still = [
-        *"address uuid serial device_id subsystem_id subsystem_vendor_id index vbios_version memory_total_mib".split(),
-        *"memory_used_mib memory_reserved_mib performance_state power_limit_w power_limit_enforced_w".split(),
-        *"power_limit_default_w power_limit_min_w power_limit_max_w max_sm_clock_mhz ecc_mode module_id".split(),
-        *"ecc_mode_pending retired_pages fabric persistence_mode compute_mode recovery_action".split(),
-        *"clocks_event_reasons name gsp_firmware_enabled inforom_image_version".split(),
+        *[
+            "address",
+            "uuid",
+            "serial",
+            "device_id",
+            "subsystem_id",
+            "subsystem_vendor_id",
+            "index",
+            "vbios_version",
+            "memory_total_mib",
+        ],
+        *[
+            "memory_used_mib",
+            "memory_reserved_mib",
+            "performance_state",
+            "power_limit_w",
+            "power_limit_enforced_w",
+        ],
+        *[
+            "power_limit_default_w",
+            "power_limit_min_w",
+            "power_limit_max_w",
+            "max_sm_clock_mhz",
+            "ecc_mode",
+            "module_id",
+        ],
+        *[
+            "ecc_mode_pending",
+            "retired_pages",
+            "fabric",
+            "persistence_mode",
+            "compute_mode",
+            "recovery_action",
+        ],
+        *["clocks_event_reasons", "name", "gsp_firmware_enabled", "inforom_image_version"],
     ]
     assert [key for key in still if device[key] != row[key]] == []
     # With MIG on, CSV still shows the histogram.

@@ -18,16 +18,20 @@ HANDLE = "Unable to determine the device handle for GPU"
         (MISMATCH + "NVML library version: 545.23\n", "", 18, "driver_library_mismatch"),
         (MISMATCH, "", 1, "driver_library_mismatch"),
         (
-            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the"
-            " latest NVIDIA driver is installed and running.\n\n",
+            (
+                "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the"
+                " latest NVIDIA driver is installed and running.\n\n"
+            ),
             "",
             9,
             "driver_not_loaded",
         ),
         ("Failed to initialize NVML: Driver Not Loaded\n", "", 9, "driver_not_loaded"),
         (
-            "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA"
-            " Display Driver is properly installed and present in your system.\n",
+            (
+                "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA"
+                " Display Driver is properly installed and present in your system.\n"
+            ),
             "",
             12,
             "library_missing",
@@ -126,6 +130,11 @@ def test_every_gpu_that_is_named_is_told_with_its_own_status() -> None:
         ("0000:60:00.0", "timeout"),
         ("0000:61:00.0", "error"),
     ]
+
+
+def test_a_process_that_is_called_like_a_sentence_says_nothing() -> None:
+    assert states.gpus_named(f"    Name : {HANDLE} 0000:5E:00.0: GPU is lost\n") == []
+    assert states.gpus_named(f"<process_name>{HANDLE} 0000:5E:00.0: GPU is lost</process_name>\n") == []
 
 
 def test_words_within_a_document_are_not_the_calls() -> None:

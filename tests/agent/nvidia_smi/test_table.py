@@ -71,6 +71,11 @@ def test_one_err_is_no_value_and_all_err_is_no_gpu_that_answers() -> None:
     assert document["status"] == "gpu_error"
 
 
+def test_a_process_that_is_called_like_a_sentence_says_nothing() -> None:
+    process = "|    0   N/A  N/A            1720      C   No devices were found                   173MiB |\n"
+    assert table.parse(NEW + process)["status"] == "ok"
+
+
 def test_610_names_its_versions_otherwise() -> None:
     renamed = NEW.replace("Driver Version", "KMD Version").replace("CUDA Version", "CUDA UMD Version")
     document = table.parse(renamed)

@@ -41,13 +41,17 @@ def test_a_part_of_an_output_gives_what_it_has() -> None:
     ("rows", "expected"),
     [
         (
-            "    Remapped Rows\n        Correctable Error    : 0\n        Uncorrectable Error  : 3\n"
-            "        Pending              : Yes\n        Remapping Failure Occurred : No\n",
+            (
+                "    Remapped Rows\n        Correctable Error    : 0\n        Uncorrectable Error  : 3\n"
+                "        Pending              : Yes\n        Remapping Failure Occurred : No\n"
+            ),
             (0, 3, True, False),
         ),
         (
-            "    Remapped Rows\n        Correctable Error    : 1\n        Uncorrectable Error  : 9\n"
-            "        Pending              : No\n        Remapping Failure Occurred : Yes\n",
+            (
+                "    Remapped Rows\n        Correctable Error    : 1\n        Uncorrectable Error  : 9\n"
+                "        Pending              : No\n        Remapping Failure Occurred : Yes\n"
+            ),
             (1, 9, False, True),
         ),
         ("    Remapped Rows                         : N/A\n", (None, None, None, None)),

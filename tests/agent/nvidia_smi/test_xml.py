@@ -13,9 +13,8 @@ from tests.agent.nvidia_smi.outputs import ADDRESSES, UUIDS, gpu, xml_of
 from tests.agent.nvidia_smi.whole import assert_document
 
 DRIVER = "580.105.08"
-LOST = {
-    name: "GPU is lost"
-    for name in (
+LOST = dict.fromkeys(
+    (
         "fb_memory_usage",
         "utilization",
         "remapped_rows",
@@ -24,8 +23,9 @@ LOST = {
         "average_power_draw",
         "graphics_clock",
         "sm_clock",
-    )
-}
+    ),
+    "GPU is lost",
+)
 
 
 def two(**second: str) -> str:
@@ -91,7 +91,7 @@ def test_one_lost_gpu_is_lost_and_the_other_is_whole() -> None:
 
 
 def test_a_gpu_that_is_only_named_by_a_sentence_is_among_the_devices() -> None:
-    said = "Unable to determine the device handle for GPU 0000:3D:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+    said = "Unable to determine the device handle for GPU 0000:3D:00.0: GPU is lost.  Reboot the system\n"
     alone = xml_of(DRIVER).replace("<attached_gpus>1", "<attached_gpus>2")
     for printed in (said + alone, alone + said):
         document = xml.parse(printed)
@@ -145,12 +145,17 @@ def test_output_that_breaks_off_within_a_gpu_keeps_what_was_read_and_says_so() -
     assert second["absent"]["temperature_c"]["reason"] == "error"
 
 
-PROCESSES = """
-<process_info><pid>4711</pid><type>C</type><process_name>/opt/train --text "a < b & c" &amp;</process_name><used_memory>1328 MiB</used_memory></process_info>
-<process_info><pid>4712</pid><type>G</type><process_name>/usr/lib/xorg/Xorg</process_name><used_memory>N/A</used_memory></process_info>
-<process_info><pid>4713</pid><type>M+C</type><process_name>nvidia-cuda-mps-server</process_name><used_memory>25 MiB</used_memory></process_info>
-<process_info><pid>4711</pid><type>G</type><process_name>/opt/train</process_name><used_memory>4 MiB</used_memory></process_info>
-"""
+def process(pid: str, kind: str, name: str, memory: str) -> str:
+    parts = f"<pid>{pid}</pid><type>{kind}</type><process_name>{name}</process_name>"
+    return f"<process_info>{parts}<used_memory>{memory}</used_memory></process_info>\n"
+
+
+PROCESSES = (
+    process("4711", "C", '/opt/train --text "a < b & c" &amp;', "1328 MiB")
+    + process("4712", "G", "/usr/lib/xorg/Xorg", "N/A")
+    + process("4713", "M+C", "nvidia-cuda-mps-server", "25 MiB")
+    + process("4711", "G", "/opt/train", "4 MiB")
+)
 
 
 def test_processes_have_their_kind_memory_and_command_whatever_their_names_hold() -> None:

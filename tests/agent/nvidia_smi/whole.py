@@ -10,8 +10,18 @@ from typing import Any
 from fleet.agent.gpu_probe import device as shape
 
 DOCUMENT_KEYS = [
-    *"status message nvml_error source duration_s binding driver_version nvml_version cuda_version".split(),
-    *"devices missing topology".split(),
+    *[
+        "status",
+        "message",
+        "nvml_error",
+        "source",
+        "duration_s",
+        "binding",
+        "driver_version",
+        "nvml_version",
+        "cuda_version",
+    ],
+    *["devices", "missing", "topology"],
 ]
 NEVER_ABSENT = {"address", "message"}  # said of a GPU, not measured
 
