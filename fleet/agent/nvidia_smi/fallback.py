@@ -54,6 +54,7 @@ def probe(host: Host, deadline_s: float) -> Json:
     """The probe document of this host; never later than ``deadline_s`` after the call by more than a kill takes."""
     started = time.monotonic()
     document = _probe(host, _asker(host, started + deadline_s), deadline_s)
+    _drop_nameless(document)
     document["duration_s"] = round(time.monotonic() - started, 3)
     return document
 
@@ -157,6 +158,17 @@ def _join(document: Json, answer: Result, called: Json) -> None:
     document["nvml_error"] = states.nvml_error_of(answer.exit_code)
     if called["status"] != "ok" and document["status"] in ("ok", "error"):
         document["status"], document["message"] = called["status"], called["message"]
+
+
+def _drop_nameless(document: Json) -> None:
+    """A GPU of which not even the address could be read is in the message: facts are kept by address."""
+    nameless = [device for device in document["devices"] if device["address"] is None]
+    if nameless:
+        document["devices"] = [device for device in document["devices"] if device["address"] is not None]
+        said = nameless[0]["message"] or "it has no address"
+        note = "of %d GPUs nvidia-smi does not even say where they are: %s" % (len(nameless), said)
+        document["status"] = "gpu_error"
+        document["message"] = "; ".join(filter(None, (document["message"], note)))[:300]
 
 
 def _failed(called: Json, exit_code: Optional[int]) -> Json:

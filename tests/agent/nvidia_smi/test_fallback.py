@@ -92,6 +92,20 @@ def test_an_older_nvidia_smi_is_asked_for_less(tmp_path: Path) -> None:
     assert (document["status"], document["devices"][0]["processes"]) == ("ok", [])
 
 
+def test_a_row_that_does_not_even_have_an_address_is_in_the_message(tmp_path: Path) -> None:
+    def answer(argv: list[str]) -> Result:
+        if argv[1].startswith("--query-gpu="):
+            fields = argv[1].split("=", 1)[1].split(",")
+            return Result(255, row(fields) + ", ".join(["[Unknown Error]"] * len(fields)) + "\n")
+        return Result(0, "") if argv[1].startswith("--query-compute-apps=") else GARBLED
+
+    document = fallback.probe(host(tmp_path, answer), 10.0)
+    assert_document(document)
+    assert [one["address"] for one in document["devices"]] == ["0000:1b:00.0"]
+    assert document["status"] == "gpu_error"
+    assert "of 1 GPUs nvidia-smi does not even say where they are" in document["message"]
+
+
 def test_the_table_is_the_last_resort(tmp_path: Path) -> None:
     document = fallback.probe(
         host(tmp_path, lambda argv: Result(0, NEW) if argv[1:] == [] else REFUSED), 10.0
