@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fleet.agent.gpu_probe import device as shape
 from fleet.agent.nvidia_smi import fields
 from fleet.agent.nvidia_smi.lookup import look_up
@@ -42,7 +44,7 @@ def fill_health(found: Json, node: Node, form: int) -> None:
 
 
 def fill_clocks_event_reasons(found: Json, node: Node, form: int) -> None:
-    """The names of the reasons that are active now, in NVML's order; unknown ones after them."""
+    """The names of the reasons that are active now, in NVML's order; a later driver's own after them."""
     active: List[str] = []
     absent: Optional[Absent] = None
     known = False
@@ -76,7 +78,8 @@ def _reasons(node: Node, form: int) -> Iterator[Any]:
         group = node.at(path)
         if group is not None:
             for child in group.below():
-                yield _reason(child.name), child.text
+                if form == fields.TEXT or child.name.startswith(fields.CLOCKS_EVENT_PREFIXES):
+                    yield _reason(child.name), child.text
             if not group.children:
                 yield "", group.text
             return
@@ -86,7 +89,7 @@ def _reason(name: str) -> str:
     for prefix in fields.CLOCKS_EVENT_PREFIXES:
         if name.startswith(prefix):
             name = name[len(prefix) :]
-    word = name.lower().replace(" ", "_")
+    word = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return fields.CLOCKS_EVENT_WORDS.get(word, word)
 
 

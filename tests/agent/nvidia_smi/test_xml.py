@@ -204,6 +204,15 @@ def test_with_mig_on_the_slices_are_listed_and_what_mig_hides_is_said_to_be_hidd
     assert device["absent"]["fan_speed_percent"]["reason"] == "not_supported"
 
 
+def test_a_reason_that_only_a_later_driver_knows_is_not_hidden() -> None:
+    known = "<clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>"
+    printed = xml_of(DRIVER).replace(
+        known, known.replace("sw_power_cap", "New-Reason_2") + "<other>Active</other>"
+    )
+    reasons = xml.parse(printed)["devices"][0]["clocks_event_reasons"]
+    assert reasons == ["hw_slowdown", "hw_thermal_slowdown", "new_reason_2"]
+
+
 FABRIC = """
 <fabric><state>Completed</state><status>Success</status><cliqueId>4</cliqueId><clusterUuid>c1u5</clusterUuid>
 <health><summary>Unhealthy</summary><bandwidth>Degraded</bandwidth>
