@@ -68,6 +68,8 @@ INCORRECT_CONFIGURATIONS = (
 )
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 VIRTUALIZATION_MODES = ("none", "passthrough", "vgpu", "host_vgpu", "host_vsga")
+# By number, of nvmlNvlinkVersion_t: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0 …
+NVLINK_VERSIONS = (None, 1, 2, 2, 3, 3, 4, 5, 6)
 NVLINK_REMOTE_TYPES = {0: "gpu", 1: "ibm_npu", 2: "nvswitch", 255: "unknown"}
 PROCESS_KINDS = ("compute", "graphics", "mps")
 TOPOLOGY_PATHS = ("NV", "PIX", "PXB", "PHB", "NODE", "SYS")

@@ -169,9 +169,12 @@ def _blame(
 
 
 class Child:
-    """One child: started with options, heard line by line, ended whatever it does. Close it in the end."""
+    """One child: started with options, heard line by line, ended whatever it does. Close it in the end.
 
-    def __init__(self, options: Json) -> None:
+    With ``output`` its lines go into that file, and :meth:`line` cannot be asked.
+    """
+
+    def __init__(self, options: Json, output: Optional[int] = None) -> None:
         import subprocess
 
         from fleet.agent.bundle import running_from
@@ -189,7 +192,7 @@ class Child:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 [*_python(), place, *binding_folders(place), json.dumps(told)],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.PIPE if output is None else output,
                 stderr=self._errors,
                 cwd="/",
                 pass_fds=sorted(inherited),
@@ -200,9 +203,9 @@ class Child:
             self._close_files()
             raise
         self._out = self._process.stdout
-        assert self._out is not None
         self._poll = select.poll()
-        self._poll.register(self._out, select.POLLIN)
+        if self._out is not None:
+            self._poll.register(self._out, select.POLLIN)
 
     def line(self, until: float) -> Optional[Json]:
         """The next line; None when there is none until ``until`` (monotonic), or ever."""
@@ -219,15 +222,6 @@ class Child:
             if not data or len(self._buffer) > LINE_LIMIT:
                 return None
             self._buffer += data
-
-    def pending(self) -> List[Json]:
-        """All whole lines that have been written and not been read."""
-        found: List[Json] = []
-        while True:
-            line = self.line(time.monotonic() + 0.0005)
-            if line is None:
-                return found
-            found.append(line)
 
     def stop(self) -> Tuple[bool, str]:
         """Kill it unless it has ended: (whether it had ended by itself, how it ended in words)."""

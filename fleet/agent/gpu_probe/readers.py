@@ -22,6 +22,7 @@ from fleet.agent.gpu_probe.device import (
     MIG_DEVICE_KEYS,
     NVLINK_KEYS,
     NVLINK_REMOTE_TYPES,
+    NVLINK_VERSIONS,
     empty_device,
     normalised_address,
     set_absent,
@@ -231,6 +232,8 @@ def _of_link(nvml: Binding, handle: Any, key: str, function: str, arguments: Seq
     value = nvml.call(function, handle, *arguments)
     if key == "remote_type":
         return NVLINK_REMOTE_TYPES.get(value, "unknown")
+    if key == "version":
+        return NVLINK_VERSIONS[value] if value < len(NVLINK_VERSIONS) else None
     if key != "remote_address":
         return value
     text = words.text(value.busId)
