@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.host import Host
     from fleet.agent.protocol import Json
 
-NO_PERMISSION, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND = 4, 9, 12
-GPU_IS_LOST, RESET_REQUIRED, MISMATCH, UNKNOWN = 15, 16, 18, 999
+DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND = 9, 12
+GPU_IS_LOST, RESET_REQUIRED, MISMATCH = 15, 16, 18
 TIMED_OUT = 10
 
 # NVML's error at the start -> the probe's status.
@@ -31,6 +31,7 @@ _STATUS_OF = {
     LIBRARY_NOT_FOUND: "library_missing",
     MISMATCH: "driver_library_mismatch",
 }
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 _FALL_BACK = ("library_missing", "error")  # else nvidia-smi cannot do better: it uses the same library
 
 
@@ -111,21 +112,25 @@ def _failed(host: Host, asked: Asked, loaded: str, library: Optional[str]) -> Js
         )
     elif status == "library_missing":
         message = "the library libnvidia-ml.so.1 cannot be opened: %s" % text
-    elif code == UNKNOWN and _devices_refused(host):
-        status = "container_lost_gpu"
-        message = (
-            "NVML says %s and the device files may not be opened: this container has lost its GPUs, as happens"
-            " when systemd reloads its units under a container runtime that uses the systemd driver" % text
-        )
+    elif _devices_refused(host):
+        if any(os.path.exists(host.path(mark)) for mark in CONTAINER_MARKS):
+            status = "container_lost_gpu"
+            message = (
+                "NVML says %s and the device files may not be opened: this container has lost its GPUs, as happens"
+                " when systemd reloads its units under a container runtime that uses the systemd driver"
+                % text
+            )
+        else:
+            message += "; the device files /dev/nvidia* may not be opened by this process"
     return _empty(status, message, code)
 
 
 def _devices_refused(host: Host) -> bool:
-    """Whether the control device is there and the kernel refuses it: the cgroup of a container lost it."""
+    """Whether the control device is there and the kernel refuses it, by a cgroup or by its mode."""
     try:
         os.close(os.open(host.path("/dev/nvidiactl"), os.O_RDWR | os.O_CLOEXEC))
     except PermissionError:
-        return os.geteuid() == 0
+        return True
     except OSError:
         return False
     return False

@@ -59,6 +59,10 @@ def read_device(nvml: Binding, handle: Any, address: str) -> Json:
             for path in paths:
                 _refuse(nvml, device, path, refused.code, bool(arguments))
             continue
+        except words.Unknown as unknown:
+            for path in paths:
+                set_absent(device, path, "error", text=str(unknown))
+            continue
         for path, value in zip(paths, values):  # noqa: B905 - strict came with Python 3.10
             _set(device, path, value)
     _read_fan_out(nvml, handle, device)

@@ -24,11 +24,21 @@ if TYPE_CHECKING:
     from fleet.agent.protocol import Json
 
 MIB = 1024 * 1024
+
+
+class Unknown(Exception):
+    """NVML answered with a number that has no word here: a newer one than this fleet."""
+
+
 UNKNOWN_PERFORMANCE_STATE = 32
+_NO_NUMBER = (0xFFFFFFFF,)
 
 
 def values(path: str, answer: Any, function: Any) -> Sequence[Any]:
-    """The values of a question whose first path is ``path``, in the order of its paths; None: not told."""
+    """The values of a question whose first path is ``path``, in the order of its paths; None: not told.
+
+    Raises :class:`Unknown`.
+    """
     convert = _CONVERTERS.get(path)
     if convert is not None:
         found = convert(answer)
@@ -149,7 +159,15 @@ def cuda_version(number: int) -> Optional[str]:
 
 
 def _word(known: Sequence[str], number: int) -> str:
-    return known[number] if 0 <= number < len(known) else "unknown_%d" % number
+    if 0 <= number < len(known):
+        return known[number]
+    raise Unknown("%d is not a number that this version of fleet has a word for" % number)
+
+
+def _named(known: Dict[int, str], number: int) -> str:
+    if number in known:
+        return known[number]
+    raise Unknown("%d is not a number that this version of fleet has a word for" % number)
 
 
 def _pages(answer: Any) -> int:
@@ -166,7 +184,7 @@ def _mode(answer: Any) -> Tuple[str, ...]:
 
 _CONVERTERS: Dict[str, Callable[[Any], Any]] = {
     "brand": lambda answer: _word(BRANDS, answer) if answer else None,
-    "architecture": lambda answer: ARCHITECTURES.get(answer),
+    "architecture": lambda answer: None if answer in _NO_NUMBER else _named(ARCHITECTURES, answer),
     "compute_capability": lambda answer: "%d.%d" % tuple(answer),
     "printed_address": pci,
     "gsp_firmware_enabled": lambda answer: bool(answer[0]),

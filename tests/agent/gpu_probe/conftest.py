@@ -32,12 +32,12 @@ class GpuHost(FolderHost):
             {"address": address, "driver": driver, "numa_node": 1, "name": "NVIDIA H100 80GB HBM3"}
         )
         if slot is not None:
-            self.write("/sys/bus/pci/slots/%s/address" % slot, address.partition(".")[0] + "\n")
+            self.write(f"/sys/bus/pci/slots/{slot}/address", address.partition(".")[0] + "\n")
 
     def module(self, version: str) -> None:
         self.write(
             "/proc/driver/nvidia/version",
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build\n" % version,
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build\n",
         )
 
     def library(self, file: Path, version: str = DRIVER) -> None:
