@@ -31,7 +31,7 @@ from fleet.agent.gpu_probe.device import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Sequence, Tuple
+    from typing import Any, Callable, List, Optional, Sequence, Tuple
 
     from fleet.agent.gpu_probe.binding import Binding
     from fleet.agent.protocol import Json
@@ -64,7 +64,10 @@ def read_device(nvml: Binding, handle: Any, address: str) -> Json:
                 set_absent(device, path, "error", text=str(unknown))
             continue
         for path, value in zip(paths, values):  # noqa: B905 - strict came with Python 3.10
-            _set(device, path, value)
+            if value is None and answer.newer_refused_with is not None:  # the older structure has it not
+                _refuse(nvml, device, path, answer.newer_refused_with, bool(arguments))
+            else:
+                _set(device, path, value)
     _read_fan_out(nvml, handle, device)
     _judge(device, codes)
     return device
@@ -106,7 +109,10 @@ def _judge(device: Json, codes: Sequence[Tuple[int, str]]) -> None:
 
 
 class Answer:
-    """One question put to one GPU; ``function`` is the one that was asked last."""
+    """One question put to one GPU; ``function`` is the one that was asked last.
+
+    ``newer_refused_with``: NVML's error for a newer one, which the library has not got.
+    """
 
     def __init__(
         self, nvml: Binding, handle: Any, functions: Sequence[Any], arguments: Sequence[int]
@@ -116,6 +122,7 @@ class Answer:
         self._functions = functions
         self._arguments = arguments
         self.function = functions[0]
+        self.newer_refused_with: Optional[int] = None
 
     def value(self) -> Any:
         return self._nvml.newest([self._attempt(function) for function in self._functions])
@@ -123,14 +130,21 @@ class Answer:
     def _attempt(self, function: Any) -> Callable[[], Any]:
         def attempt() -> Any:
             self.function = function
-            if isinstance(function, int):
-                return self._nvml.field(self._handle, function)
-            special = _SPECIAL.get(function)
-            if special is not None:
-                return special(self._nvml, self._handle)
-            return self._nvml.call(function, self._handle, *self._arguments)
+            try:
+                return self._ask(function)
+            except Refused as refused:
+                self.newer_refused_with = refused.code
+                raise
 
         return attempt
+
+    def _ask(self, function: Any) -> Any:
+        if isinstance(function, int):
+            return self._nvml.field(self._handle, function)
+        special = _SPECIAL.get(function)
+        if special is not None:
+            return special(self._nvml, self._handle)
+        return self._nvml.call(function, self._handle, *self._arguments)
 
 
 def _memory_v2(nvml: Binding, handle: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,12 @@ def gpu_host(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     host.module(DRIVER)
     host.library(machine.library)
     return host
+
+
+@pytest.fixture(scope="session")
+def fake_library(native_cache: Path) -> str:
+    """A library for what the simulated one does not do: fake_nvml.c says how it is told."""
+    library = native_cache / "libfake-nvml.so"
+    source = Path(__file__).with_name("fake_nvml.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, source], check=True, timeout=60)
+    return str(library)
