@@ -162,6 +162,9 @@ def _answered(asked: Asked, on_pci: Sequence[str], count: int) -> Json:
     unknown: List[str] = []
     devices: Dict[str, Json] = {device["address"]: device for device in asked.devices.values()}
     seen = dict(asked.addresses)
+    if asked.problem is not None:  # the end came before the others' turn
+        for index in set(range(count)).difference(asked.devices, asked.refused):
+            asked.refused[index] = {"status": asked.problem, "message": "it was not asked any more"}
     for index in sorted(asked.refused):
         address = seen.get(index) or place_of(index, seen, on_pci)
         if address is None:
@@ -262,7 +265,9 @@ def _join(host: Host, document: Json, on_pci: List[Json]) -> None:
         pci.join(host, device, by_address.get(device["address"]))
         judge_plausible(device)
     processes.join(host, document["devices"])
-    document["missing"] = pci.missing(host, on_pci, {device["address"] for device in document["devices"]})
+    if document["source"] is not None:  # else nobody gave a list, and none is missing from it
+        found = {device["address"] for device in document["devices"]}
+        document["missing"] = pci.missing(host, on_pci, found)
 
 
 # Path -> (least, most) that can be; outside of it a sensor or the driver is wrong.

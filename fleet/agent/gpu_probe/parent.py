@@ -5,7 +5,9 @@ waited, and why:
 
 - Until NVML is open (:func:`start_deadline_s`): 10 s, and where no persistence daemon keeps the GPUs awake 5 s
   more per GPU: the driver then starts every GPU at the first question, which takes 1 to 4 s each.
-- A GPU that is silent for :data:`CALL_DEADLINE_S` is given up. All its questions take some ten milliseconds.
+- A GPU that is silent for :data:`CALL_DEADLINE_S` is given up. All its questions take some ten milliseconds. Where
+  nothing keeps it awake it gets as long again to start, and the first one as long as all of them, since libraries
+  differ in when they start which.
 - The whole of it (:func:`whole_deadline_s`) ends within 90 s: whoever asks for facts waits for 120.
 """
 
@@ -52,19 +54,24 @@ def whole_deadline_s(gpus: int, persistent: bool) -> float:
 
 
 class Deadlines:
-    """``start``: until NVML is open; ``call``: one GPU's silence; ``whole``: everything. Seconds."""
+    """``start``: until NVML is open; ``first``: until the first GPU has a handle; ``call``: one GPU's silence;
+    ``whole``: everything. Seconds."""
 
-    __slots__ = ("call", "start", "whole")
+    __slots__ = ("call", "first", "start", "whole")
 
-    def __init__(self, start: float, call: float, whole: float) -> None:
+    def __init__(self, start: float, call: float, whole: float, first: Optional[float] = None) -> None:
         self.start = start
         self.call = call
         self.whole = whole
+        self.first = call if first is None else first
 
     @classmethod
     def of(cls, host: Host, gpus: int) -> Deadlines:
         persistent = os.path.exists(host.path(PERSISTENCE_DAEMON))
-        return cls(start_deadline_s(gpus, persistent), CALL_DEADLINE_S, whole_deadline_s(gpus, persistent))
+        start, whole = start_deadline_s(gpus, persistent), whole_deadline_s(gpus, persistent)
+        if persistent:
+            return cls(start, CALL_DEADLINE_S, whole)
+        return cls(start, CALL_DEADLINE_S + START_PER_GPU_S, whole, first=start)
 
 
 class Asked:
@@ -112,8 +119,9 @@ def _one_child(host: Host, library: Optional[str], deadlines: Deadlines, ends: f
             line = child.line(limit)
             if line is None:
                 break
-            limit = min(ends, time.monotonic() + deadlines.call)
             current = _take(line, asked, current)
+            silence = deadlines.call if asked.addresses or asked.refused else deadlines.first
+            limit = min(ends, time.monotonic() + silence)
             if line["kind"] in ("failed", "end"):
                 return False
         ended, ending = child.stop()
@@ -132,6 +140,7 @@ def _take(line: Json, asked: Asked, current: Optional[int]) -> Optional[int]:
         return int(line["index"])
     elif kind == "seen":
         asked.addresses[line["index"]] = line["address"]
+        return None if line["index"] in asked.devices else current  # of one known already, the handle is all
     elif kind == "refused":
         asked.refused[line["index"]] = {"nvml_error": line["nvml_error"], "text": line["text"]}
     elif kind == "device":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_a_module_and_a_library_that_differ_are_both_named(gpu_host: GpuHost) ->
     assert (found["status"], found["nvml_error"]) == ("driver_library_mismatch", 18)
     assert "570.211.01" in found["message"]
     assert DRIVER in found["message"]
-    assert [gpu["address"] for gpu in found["missing"]] == ["0000:01:00.0", "0000:02:00.0"]
+    assert found["missing"] == []  # nobody gave a list that one could be missing from
 
 
 def test_nothing_is_asked_where_no_driver_is_loaded(
@@ -230,6 +231,26 @@ def test_a_recovery_action_that_fleet_has_no_word_for_is_an_error_and_not_none(g
     assert device["recovery_action"] is None
     assert device["absent"]["recovery_action"]["reason"] == "error"
     assert "42" in device["absent"]["recovery_action"]["text"]
+
+
+def test_gpus_that_were_not_asked_in_time_are_not_missing(
+    gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML", "nvmlDeviceGetSerial.0=hang")
+    monkeypatch.setenv("FAKE_NVML_GPUS", "2")
+    gpu_host.library(Path(fake_library))
+    found = document.probe(gpu_host, gpu_host.gpus, parent.Deadlines(start=60.0, call=60.0, whole=3.0))
+    assert [device["status"] for device in found["devices"]] == ["timeout", "timeout"]
+    assert (found["status"], found["missing"]) == ("timeout", [])
+
+
+def test_a_list_without_any_gpu_is_no_devices(
+    gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_GPUS", "0")
+    gpu_host.library(Path(fake_library))
+    found = probe(gpu_host)
+    assert (found["status"], len(found["missing"])) == ("no_devices", 2)
 
 
 def test_processes_get_their_program_user_and_container(gpu_host: GpuHost) -> None:
