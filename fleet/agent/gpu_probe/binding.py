@@ -20,6 +20,7 @@ VERSION_MODULE = "pynvml_version"
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
+NOT_FOUND = 6
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
@@ -56,6 +57,8 @@ class Binding:
             return found(*arguments)
         except self.module.NVMLError as error:
             raise Refused(int(error.value)) from None
+        except UnicodeDecodeError as error:  # garbage in a serial number, which pynvml decodes strictly
+            return error.object
 
     def newest(self, functions: Sequence[Callable[[], Any]]) -> Any:
         """The answer of the first that the library knows; raises :class:`Refused` for the last one's error."""

@@ -13,6 +13,7 @@ from fleet.agent.gpu_probe.binding import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
+    NOT_FOUND,
     NOT_SUPPORTED,
     RESET_REQUIRED,
     Refused,
@@ -330,12 +331,20 @@ def _merged(found: Sequence[Json]) -> List[Json]:
 
 
 def _read_mig_devices(nvml: Binding, handle: Any, device: Json) -> None:
+    """The instances that can be seen; where some cannot, ``absent`` has an entry beside the list."""
     devices: List[Json] = device["mig"]["devices"]
     for index in range(device["mig"]["max_devices"] or 0):
         try:
             part = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-        except Refused:
-            continue  # no such instance: there are as many as were made
+        except Refused as refused:
+            if refused.code != NOT_FOUND:  # else no such instance: there are as many as were made
+                reason, text = reason_of(refused.code), nvml.error_text(refused.code)
+                device["absent"]["mig.devices"] = {
+                    "reason": reason,
+                    "nvml_error": refused.code,
+                    "text": text,
+                }
+            continue
         devices.append(dict.fromkeys(MIG_DEVICE_KEYS))
         for key, function in questions.MIG_DEVICE:
             path = "mig.devices.%d.%s" % (len(devices) - 1, key)

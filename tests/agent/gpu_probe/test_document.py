@@ -233,6 +233,31 @@ def test_a_recovery_action_that_fleet_has_no_word_for_is_an_error_and_not_none(g
     assert "42" in device["absent"]["recovery_action"]["text"]
 
 
+@pytest.mark.parametrize(
+    ("mark", "status"), [("/.dockerenv", "container_lost_gpu"), ("/etc/hostname", "error")]
+)
+def test_device_files_that_may_not_be_opened_any_more(
+    gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch, mark: str, status: str
+) -> None:
+    monkeypatch.setenv("FAKE_NVML", "nvmlInitWithFlags.-=999")
+    monkeypatch.setattr(document, "_devices_refused", lambda host: True)
+    gpu_host.library(Path(fake_library))
+    gpu_host.write(mark, "")
+    found = probe(gpu_host)
+    assert (found["status"], found["nvml_error"]) == (status, 999)
+    assert "device files" in found["message"]
+
+
+def test_garbage_in_a_text_is_that_values_alone(
+    gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_GPUS", "1")
+    monkeypatch.setenv("FAKE_NVML_SERIAL", "\udcff\udcfe12")
+    gpu_host.library(Path(fake_library))
+    (device,) = probe(gpu_host)["devices"]
+    assert (device["serial"], device["status"]) == ("\ufffd\ufffd12", "ok")
+
+
 def test_gpus_that_were_not_asked_in_time_are_not_missing(
     gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
