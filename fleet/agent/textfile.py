@@ -11,7 +11,7 @@ from fleet.agent.paths import write_durably
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Optional, Tuple, Union
+    from typing import Any, Iterable, Optional, Sequence, Tuple, Union
 
     from fleet.agent.protocol import Json
 
@@ -36,8 +36,11 @@ def metrics(report: Json) -> str:
         {},
     )
     lines = _lines(simulated)
+    told = None  # name and help of a metric stand before its first sample only
     for name, text, value, labels in (*_agent(report), *_host(report["facts"])):
-        lines += _lines((name, text, value, dict(labels, **mark)))
+        found = _lines((name, text, value, dict(labels, **mark)))
+        lines += found[-1:] if name == told else found
+        told = name if found else told
     return "".join(line + "\n" for line in lines)
 
 
@@ -67,6 +70,8 @@ def _host(facts: Json) -> Iterable[Metric]:
     yield "fleet_nvswitches", "NVSwitches on the PCI bus.", _length(switches), {}
     if _at(facts, "driver") is not None:
         yield from _driver(facts["driver"], bool(gpus))
+    if _at(facts, "gpu_probe") is not None:
+        yield from _gpus(facts["gpu_probe"])
     if _at(facts, "container_check") is not None:
         yield from _container_check(facts["container_check"])
 
@@ -90,6 +95,80 @@ def _next_kernel(driver: Json) -> Optional[int]:
         if kernel.get("next"):
             return int(any(module.get("name") == "nvidia" for module in kernel.get("modules") or ()))
     return None
+
+
+# Name, help, path of a Device (fleet.agent.gpu_probe.device), factor to the unit of the name.
+_OF_A_GPU = (
+    ("temperature_celsius", "Its temperature.", "temperature_c", 1),
+    ("memory_temperature_celsius", "Its memory's temperature.", "memory_temperature_c", 1),
+    ("power_draw_watts", "What it draws.", "power_draw_w", 1),
+    ("power_limit_watts", "What it may draw.", "power_limit_w", 1),
+    ("utilization_percent", "Share of the time in which a kernel ran.", "gpu_utilization_percent", 1),
+    ("memory_used_bytes", "Its memory in use.", "memory_used_mib", 1 << 20),
+    ("memory_total_bytes", "Its memory.", "memory_total_mib", 1 << 20),
+    ("sm_clock_hertz", "Clock of its multiprocessors.", "sm_clock_mhz", 1000000),
+    (
+        "ecc_uncorrected_volatile",
+        "Uncorrectable errors of its memory since the driver was loaded.",
+        "ecc.volatile_uncorrected",
+        1,
+    ),
+    (
+        "ecc_uncorrected_aggregate",
+        "Uncorrectable errors of its memory ever.",
+        "ecc.aggregate_uncorrected",
+        1,
+    ),
+    (
+        "remap_pending",
+        "Whether a row of its memory waits for a reset to be remapped.",
+        "remapped_rows.pending",
+        1,
+    ),
+    (
+        "remap_failure",
+        "Whether a row of its memory could not be remapped.",
+        "remapped_rows.failure",
+        1,
+    ),
+    ("pcie_generation", "Generation of its PCIe link now.", "pcie.generation", 1),
+    ("pcie_width", "Lanes of its PCIe link now.", "pcie.width", 1),
+)
+
+
+def _gpus(probe: Json) -> Iterable[Metric]:
+    """What the GPUs say of themselves. Metrics of one name stand together, as the format wants it."""
+    devices = probe["devices"]
+    seen = sum(device["status"] == "ok" for device in devices) if probe["source"] is not None else None
+    yield "fleet_gpus_seen", "NVIDIA GPUs that the driver lists and that answer.", seen, {}
+    labels = [{key: device[key] for key in ("address", "uuid", "name")} for device in devices]
+    for name, text, values in _by_name(devices):
+        for about, value in zip(labels, values):  # noqa: B905 - strict came with Python 3.10
+            yield "fleet_gpu_" + name, text, value, about
+
+
+def _by_name(devices: Sequence[Json]) -> Iterable[Tuple[str, str, Sequence[Optional[Number]]]]:
+    yield "ok", "Whether it answers.", [int(device["status"] == "ok") for device in devices]
+    for name, text, path, factor in _OF_A_GPU:
+        values = [
+            None if path in device["implausible"] else _at(device, *path.split(".")) for device in devices
+        ]
+        yield name, text, [None if value is None else value * factor for value in values]
+    links = [device["nvlinks"] for device in devices]
+    active = [None if each is None else sum(link["active"] is True for link in each) for each in links]
+    yield "nvlinks_active", "Its NVLinks that are up.", active
+    text = "Sum of the error counters of its NVLinks."
+    yield "nvlink_errors", text, [None if each is None else _link_errors(each) for each in links]
+    actions = [device["recovery_action"] for device in devices]
+    needed = [None if action is None else int(action != "none") for action in actions]
+    yield "recovery_action_needed", "Whether its driver asks for a reset, drain or reboot.", needed
+
+
+def _link_errors(links: Sequence[Json]) -> Optional[int]:
+    """The sum of all counters that could be read; None where none could."""
+    keys = ("crc_flit_errors", "crc_data_errors", "replay_errors", "recovery_errors")
+    found = [link[key] for link in links for key in keys if link[key] is not None]
+    return sum(found) if found else None
 
 
 def _container_check(record: Json) -> Iterable[Metric]:

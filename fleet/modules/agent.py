@@ -88,13 +88,14 @@ IOSchedulingClass=idle
 CPUQuota=25%
 MemoryMax=256M
 
-# It reads as root, writes these files only, and can neither open a port nor a GPU.
+# It reads as root, writes these files only, can open no port, and of devices the GPUs alone, to ask them (NVML).
 ProtectSystem=strict
 ReadWritePaths={writable}
 ReadOnlyPaths={state}/agent /proc/sys /sys
 CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_SYS_PTRACE
 NoNewPrivileges=yes
 DevicePolicy=closed
+DeviceAllow=char-nvidia* rw
 PrivateTmp=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes

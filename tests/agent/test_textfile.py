@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.agent import textfile
+from fleet.agent.gpu_probe.device import empty_device, set_value
 
 DRIVER = {
     "loaded": {"version": "580.159.03", "flavour": "open", "architecture": "x86_64"},
@@ -109,6 +110,8 @@ def test_labels_are_escaped() -> None:
 @pytest.mark.parametrize("simulated", [False, True])
 def test_promtool_finds_nothing_to_improve(simulated: bool) -> None:
     facts = {"gpus": GPUS, "nvswitches": [], "driver": DRIVER, "container_check": CHECK}
+    told = gpu("0000:1b:00.0", temperature_c=41, power_draw_w=69.5, memory_total_mib=81559, nvlinks=[])
+    facts.update(probe(told, gpu("0000:43:00.0", ecc__volatile_uncorrected=1)))
     text = textfile.metrics(report(facts, simulated=simulated, bundle="a" * 64))
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -137,3 +140,72 @@ def test_links_that_another_user_left_there_are_not_followed(tmp_path: Path) -> 
     assert precious.read_text() == "root:x\n"
     assert os.listdir(folder) == ["fleet.prom"]
     assert not (folder / "fleet.prom").is_symlink()
+
+
+def gpu(address: str, **values: Any) -> dict[str, Any]:
+    """A GPU that tells only these values."""
+    device = empty_device(address, "not_supported")
+    for path, value in values.items():
+        set_value(device, path.replace("__", "."), value)
+    return device
+
+
+def probe(*devices: dict[str, Any]) -> dict[str, Any]:
+    return {"gpus": GPUS, "gpu_probe": {"source": "nvml", "devices": list(devices)}}
+
+
+def test_what_a_gpu_tells_has_samples_in_plain_units_and_what_it_does_not_tell_has_none() -> None:
+    link = {
+        "active": True,
+        "crc_flit_errors": 2,
+        "crc_data_errors": None,
+        "replay_errors": 1,
+        "recovery_errors": 0,
+    }
+    told = gpu(
+        "0000:1b:00.0",
+        uuid="GPU-1",
+        name="NVIDIA H100 80GB HBM3",
+        temperature_c=41,
+        memory_used_mib=2,
+        sm_clock_mhz=1980,
+        ecc__aggregate_uncorrected=0,
+        remapped_rows__pending=True,
+        nvlinks=[link, {**link, "active": False}],
+        recovery_action="gpu_reset",
+    )
+    lost = gpu("0000:43:00.0")
+    lost["status"] = "lost"
+    found = [line for line in samples(report(probe(told, lost))) if "fleet_gpu_" in line or "seen" in line]
+    about = '{address="0000:1b:00.0",uuid="GPU-1",name="NVIDIA H100 80GB HBM3"}'
+    assert found == [
+        "fleet_gpus_seen 1",
+        f"fleet_gpu_ok{about} 1",
+        'fleet_gpu_ok{address="0000:43:00.0"} 0',
+        f"fleet_gpu_temperature_celsius{about} 41",
+        f"fleet_gpu_memory_used_bytes{about} 2097152",
+        f"fleet_gpu_sm_clock_hertz{about} 1980000000",
+        f"fleet_gpu_ecc_uncorrected_aggregate{about} 0",
+        f"fleet_gpu_remap_pending{about} 1",
+        f"fleet_gpu_nvlinks_active{about} 1",
+        f"fleet_gpu_nvlink_errors{about} 6",
+        f"fleet_gpu_recovery_action_needed{about} 1",
+    ]
+
+
+def test_a_metric_of_two_gpus_is_explained_once() -> None:
+    text = textfile.metrics(report(probe(gpu("0000:1b:00.0"), gpu("0000:43:00.0"))))
+    assert text.count("# TYPE fleet_gpu_ok gauge") == 1
+    assert text.count("fleet_gpu_ok{") == 2
+
+
+def test_a_draw_that_cannot_be_has_no_sample() -> None:
+    device = gpu("0000:1b:00.0", power_draw_w=588.0, power_limit_w=35.0)
+    device["implausible"] = ["power_draw_w"]
+    found = [line for line in samples(report(probe(device))) if "power" in line]
+    assert found == ['fleet_gpu_power_limit_watts{address="0000:1b:00.0"} 35.0']
+
+
+def test_how_many_gpus_answer_is_unknown_where_nobody_could_be_asked() -> None:
+    facts = {"gpu_probe": {"source": None, "devices": []}}
+    assert [line for line in samples(report(facts)) if "seen" in line] == []

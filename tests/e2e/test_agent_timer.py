@@ -38,7 +38,7 @@ def outcome(act):
 acts = {
     "port": lambda: socket.socket(socket.AF_INET),
     "port6": lambda: socket.socket(socket.AF_INET6),
-    "gpu": lambda: open("/dev/nvidia0"),
+    "a device": lambda: open("/dev/other"),
     "who holds a gpu": lambda: os.readlink("/proc/1/fd/0"),
     "settings": lambda: open("/etc/was-here", "w"),
     "kernel": lambda: open("/proc/sys/kernel/hostname", "r+"),
@@ -180,11 +180,11 @@ def test_the_timer_itself_runs_it_soon_after_it_was_put_there(make_scene: Any) -
     )
 
 
-def test_what_runs_in_the_unit_can_open_no_port_and_no_gpu_and_write_nothing_else(make_scene: Any) -> None:
+def test_what_runs_in_the_unit_can_open_no_port_and_no_device_and_write_nothing_else(make_scene: Any) -> None:
     scene = make_scene()
     scene.play(textfile_directory=METRICS)
     folder = "/run/systemd/system/fleet-agent.service.d"
-    scene.shell(f"mknod /dev/nvidia0 c 195 0; mkdir -p {folder}")
+    scene.shell(f"mknod /dev/other c 10 200; mkdir -p {folder}")
     faults.execute(scene.lab, scene.host, "sh", "-c", "cat > /opt/trial.py", stdin=TRIAL)
     trial = "[Service]\nExecStart=\nExecStart=/usr/bin/python3 /opt/trial.py\n"
     faults.execute(scene.lab, scene.host, "sh", "-c", f"cat > {folder}/trial.conf", stdin=trial)
@@ -192,7 +192,7 @@ def test_what_runs_in_the_unit_can_open_no_port_and_no_gpu_and_write_nothing_els
     assert json.loads(scene.shell("cat /var/lib/fleet/trial.json")) == {
         "port": "OSError",
         "port6": "OSError",
-        "gpu": "PermissionError",
+        "a device": "PermissionError",
         "who holds a gpu": "done",
         "settings": "OSError",
         "kernel": "OSError",

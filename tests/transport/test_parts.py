@@ -30,13 +30,14 @@ from fleet.transport.watch import Watch, slept
 # bundle
 
 
-def test_the_agent_s_bundle_is_the_same_bytes_every_time_and_holds_only_the_agent():
+def test_the_agent_s_bundle_is_the_same_bytes_every_time_and_holds_the_agent_and_nvidias_binding_only():
     first, second = Bundle.of_agent(), Bundle.of_agent()
     assert first == second
     names = zipfile.ZipFile(io.BytesIO(first.data)).namelist()
     assert names == sorted(names)
     assert {"fleet/__init__.py", "fleet/agent/__init__.py", "fleet/agent/protocol.py"} <= set(names)
-    assert all(name == "fleet/__init__.py" or name.startswith("fleet/agent/") for name in names)
+    others = {name for name in names if not name.startswith("fleet/agent/")}
+    assert others == {"fleet/__init__.py", "pynvml.py", "pynvml_version.py"}
     assert not any("__pycache__" in name for name in names)
 
 

@@ -4,7 +4,8 @@ One module per group, each with ``KEYS`` (the parts of the document it fills) an
 a module is pure parse functions. Everything is read from files and sockets, so that all groups together cost
 a few milliseconds. A process is started only for what no file tells: ``rpm`` where dnf rules, ``modinfo`` for
 a kernel module that is not a plain file, ``mokutil`` on a machine that hides its list of keys, ``journalctl``
-or ``dmesg`` where the kernel log itself may not be read.
+or ``dmesg`` where the kernel log itself may not be read, and to ask NVML where there are NVIDIA GPUs
+(:mod:`fleet.agent.gpu_probe`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ GROUPS = (
     "packages",
     "gpus",
     "driver",
+    "gpu_probe",
     "kernel_log",
     "interconnect",
     "container_toolkit",
@@ -59,6 +61,7 @@ KEYS_OF = {
     "packages": ("packages", "reboot_required"),
     "gpus": ("gpus", "nvswitches"),
     "driver": ("driver", "secure_boot"),
+    "gpu_probe": ("gpu_probe",),
     "kernel_log": ("kernel_log",),
     "interconnect": ("interconnect",),
     "container_toolkit": ("container_toolkit",),

@@ -34,6 +34,7 @@ DISPLAYS = frozenset(
 _DEVICE_IN_MAPS = re.compile(rb" (/dev/nvidia\S*)")
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 _COMM_LENGTH = 15
+PROBE = "fleet-probe"  # what the child of :mod:`fleet.agent.gpu_probe` calls itself
 
 
 def kind_of(command: str) -> str:
@@ -77,7 +78,7 @@ def place_of(cgroup: str, base: str) -> Tuple[Optional[str], Optional[str]]:
 
 def holders(host: Host) -> Tuple[List[Json], bool]:
     """(the ``holders`` part by pid, whether every process could be looked at)."""
-    base = _base(host)
+    base = base_of(host)
     found: List[Json] = []
     complete = True
     for entry in sorted(filter(str.isdigit, os.listdir(host.path("/proc"))), key=int):
@@ -95,7 +96,7 @@ def holders(host: Host) -> Tuple[List[Json], bool]:
     return found, complete
 
 
-def _base(host: Host) -> str:
+def base_of(host: Host) -> str:
     """Where process 1's own tree of cgroups begins: "" on a machine, a path in some containers."""
     try:
         text = _read(host, "1", "cgroup").decode("utf-8", "replace")
@@ -135,6 +136,8 @@ def _holder(host: Host, pid: str, devices: List[str], base: str) -> Optional[Jso
         return None
     if unit is not None and unit.startswith("fleet-"):
         return None  # a worker or the reporting agent of fleet's own
+    if comm == PROBE and owner in (0, os.geteuid()):
+        return None  # a session that reads facts at the same time
     user = host.user_name(owner)
     return {
         "pid": int(pid),

@@ -86,6 +86,17 @@ def test_fleets_own_processes_are_left_out(host: Any) -> None:
     assert list(found(host)) == [13]
 
 
+def test_a_probe_of_another_session_is_left_out_and_nobody_elses_of_that_name(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process(host, 12, "fleet-probe", devices=("/dev/nvidia0",))
+    assert list(found(host)) == []
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    if os.stat(host.path("/proc/12")).st_uid == 0:
+        os.chown(host.path("/proc/12"), 4343, -1)
+    assert list(found(host)) == [12]
+
+
 @pytest.mark.parametrize(
     ("cgroup", "base", "expected"),
     [
