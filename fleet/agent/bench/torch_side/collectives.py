@@ -32,6 +32,8 @@ SMALL_NUMBER = 2.0**-60
 LIMIT = 20
 SMALL_SIZE_LIMIT = 50
 _PATTERN = 1021
+# Elements per rank where the backend computes on small sizes.
+SMALL_COUNT = 4096
 
 
 def collective(bench: Bench, rank: Rank, test: str) -> Json:
@@ -75,7 +77,7 @@ def latency(bench: Bench, rank: Rank, test: str) -> Json:
 def _sizes(bench: Bench) -> list[int]:
     """Those of the suite that fit (twice, and the check's copies) the memory."""
     room = bench.backend.free_bytes(bench.index) // 6
-    fitting = [size for size in collective_sizes(bench.suite, bench.backend.full_size) if size <= room]
+    fitting = [size for size in collective_sizes(bench.suite) if size <= room]
     if not fitting:
         raise NotRunnable("out_of_memory", "less than 48 bytes of device memory are free")
     return fitting
@@ -85,7 +87,8 @@ def _at_size(bench: Bench, rank: Rank, test: str, size: int) -> tuple[Json, list
     """Checked, then timed: (correctness, seconds per call, bytes of the whole buffer)."""
     operation = test.partition(".")[2]
     count = max(1, size // ELEMENT_BYTES // rank.count) * rank.count
-    call, check = prepared(operation, count, bench, rank)
+    computed = count if bench.backend.full_size else min(count, SMALL_COUNT * rank.count)
+    call, check = prepared(operation, computed, bench, rank)
     checked = _checked(bench, rank, test, check)
     size_bytes = count * ELEMENT_BYTES
     if not checked["passed"]:
@@ -128,6 +131,8 @@ def prepared(
     part = slice(rank.number * chunk, (rank.number + 1) * chunk)
     total = rank.count * (rank.count + 1) // 2
     piece = torch.empty(chunk, device=bench.device)
+    gather = _named(distributed, "all_gather_single", "all_gather_into_tensor")
+    scatter = _named(distributed, "reduce_scatter_single", "reduce_scatter_tensor")
 
     def pattern() -> Any:
         return (torch.arange(count, device=bench.device) % _PATTERN).to(torch.float32)
@@ -145,17 +150,22 @@ def prepared(
         def gathered() -> tuple[Any, Any]:
             whole = pattern() + torch.arange(count, device=bench.device) // chunk
             found = torch.empty_like(whole)
-            distributed.all_gather_into_tensor(found, whole[part].clone())
+            gather(found, whole[part].clone())
             return found, whole
 
-        return lambda: distributed.all_gather_into_tensor(sent, piece), gathered
+        return lambda: gather(sent, piece), gathered
 
     def scattered() -> tuple[Any, Any]:
         found = torch.empty_like(piece)
-        distributed.reduce_scatter_tensor(found, pattern() * (rank.number + 1))
+        scatter(found, pattern() * (rank.number + 1))
         return found, (pattern() * total)[part]
 
-    return lambda: distributed.reduce_scatter_tensor(piece, sent), scattered
+    return lambda: scatter(piece, sent), scattered
+
+
+def _named(module: Any, newer: str, older: str) -> Any:
+    """The function under its name since torch 2.13, or the one it had before."""
+    return getattr(module, newer, None) or getattr(module, older)
 
 
 def _point(size_bytes: int, operation: str, ranks: int, seconds: list[float]) -> Json:

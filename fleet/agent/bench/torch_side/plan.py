@@ -120,10 +120,8 @@ def budget_s(suite: str) -> float:
     return _BUDGETS_S[suite]
 
 
-def collective_sizes(suite: str, full_size: bool = True) -> list[int]:
+def collective_sizes(suite: str) -> list[int]:
     """Sizes in bytes that collectives are measured at, ascending."""
-    if not full_size:
-        return [8, 1 << 10, 1 << 16]
     if suite == "quick":
         return list(_QUICK_SIZES)
     return [8 * 8**step for step in range(10) if 8 * 8**step < _LARGEST] + [_LARGEST]

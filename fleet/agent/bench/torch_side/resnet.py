@@ -83,10 +83,10 @@ class ResNetWorkload(Workload):
         self.amount = float(batch)
         self.parameters = {"batch": batch, "image_size": 224, "cudnn_benchmark": True}
         full = bench.backend.full_size
-        self._batch, self._edge = (batch, 224) if full else (2, 32)
+        self._batch, self._edge = (batch, 224) if full else (4, 64)
         self._width, self._classes = (64, 1000) if full else (8, 10)
         if not full:
-            self.parameters["computed"] = {"batch": 2, "image_size": 32, "width": 8}
+            self.parameters["computed"] = {"batch": 4, "image_size": 64, "width": 8}
 
     def network(self) -> Any:
         return ResNet50(self._width, self._classes)
