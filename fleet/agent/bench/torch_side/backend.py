@@ -132,7 +132,8 @@ class Cuda(Backend):
             raise NoBackend(
                 "failed",
                 "cuda_init_failed",
-                "CUDA sees %d of the %d devices asked for (%s)" % (count, len(self._uuids), ", ".join(self._uuids)),
+                "CUDA sees %d of the %d devices asked for (%s)"
+                % (count, len(self._uuids), ", ".join(self._uuids)),
             )
 
     def devices(self) -> list[Json]:
@@ -190,7 +191,10 @@ class Cuda(Backend):
     def cache_bytes(self, index: int) -> int:
         """From the properties; a torch whose properties have no such field: larger than any up to 2026."""
         properties = self._torch.cuda.get_device_properties(index)
-        return int(getattr(properties, "L2_cache_size", 0) or getattr(properties, "l2_cache_size", 0)) or 128 << 20
+        return (
+            int(getattr(properties, "L2_cache_size", 0) or getattr(properties, "l2_cache_size", 0))
+            or 128 << 20
+        )
 
     def free_bytes(self, index: int) -> int:
         return int(self._torch.cuda.mem_get_info(index)[0])

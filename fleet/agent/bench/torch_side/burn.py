@@ -52,7 +52,8 @@ class Product:
         bench.backend.seed(SEED)
         # Made on the CPU: its generator gives the same numbers beside every GPU.
         self.a, self.b = (
-            matrix.to(bench.device) for matrix in operands(kind, (edge, edge, edge, False), torch.device("cpu"))
+            matrix.to(bench.device)
+            for matrix in operands(kind, (edge, edge, edge, False), torch.device("cpu"))
         )
         bytes_each = edge * edge * ELEMENT_BYTES[kind]
         room = int(bench.backend.free_bytes(bench.index) * MEMORY_SHARE) if bench.backend.full_size else 0
@@ -119,7 +120,9 @@ def _edge(bench: Bench, test: str, kind: str) -> int:
         return bench.backend.reference_size
     call = prepared(kind, *operands(kind, (1024, 1024, 1024, False), bench.device))
     seconds = min(bench.backend.measure(call, 2.0 * 1024**3, test, 3, 3, bench.gpus))
-    return chosen_edge(2.0 * 1024**3 / seconds, 2.0, ELEMENT_BYTES[kind], bench.backend.free_bytes(bench.index))
+    return chosen_edge(
+        2.0 * 1024**3 / seconds, 2.0, ELEMENT_BYTES[kind], bench.backend.free_bytes(bench.index)
+    )
 
 
 def _until(bench: Bench, products: Sequence[Product], begin: float, duration: float) -> None:
@@ -199,7 +202,8 @@ def compare_peers(found: Sequence[Json]) -> None:
         sums = [member["parameters"]["formats"][kind]["checksum"] for member in members]
         most = max(sums.count(each) for each in sums)
         agreed = {each for each in sums if sums.count(each) == most}
-        for member, own in zip(members, sums):
+        for number, member in enumerate(members):
+            own = sums[number]
             if len(agreed) > 1 or own not in agreed:
                 words = "its first %s product differs from that of %d of %d GPUs %s"
                 others = len(sums) - sums.count(own)

@@ -80,8 +80,8 @@ def run(
     """
     with contextlib.ExitStack() as stack:
         children = []
-        for words, environment in zip(arguments, environments):
-            children.append(_start(words, environment))
+        for number, words in enumerate(arguments):
+            children.append(_start(words, environments[number]))
             stack.callback(_end, children[-1])
         silent = _follow(children, on_line, silence_s, together)
         if silent or (together and any(child.poll() for child in children)):

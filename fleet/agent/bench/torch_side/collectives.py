@@ -185,7 +185,8 @@ def _parameters(rank: Rank, operation: str) -> Json:
         "dtype": "fp32",
         "operation": operation,
         "backend": rank.bench.backend.collective,
-        "counting": "bus bandwidth: size/time * %s" % ("2(n-1)/n" if operation == "all_reduce" else "(n-1)/n"),
+        "counting": "bus bandwidth: size/time * %s"
+        % ("2(n-1)/n" if operation == "all_reduce" else "(n-1)/n"),
     }
 
 

@@ -138,8 +138,8 @@ class Conductor:
             active = [gpus for gpus in drivers if _of(left, gpus)]
             requests = [self._child(role, gpus, _of(left, gpus)) for gpus in active]
             outcome = children.run(requests, [lock] * len(requests), lambda _, line: self.account.line(line))
-            for gpus, code in zip(active, outcome.codes):
-                self._account_for(_of(self.account.left(left), gpus), code)
+            for number, gpus in enumerate(active):
+                self._account_for(_of(self.account.left(left), gpus), outcome.codes[number])
             left = self.account.left(left)
 
     def _account_for(self, left: Sequence[tuple[str, list[str]]], code: Optional[int]) -> None:

@@ -17,32 +17,35 @@ if TYPE_CHECKING:
 
 OUTSIDE = (RuntimeError, OSError, ImportError, ValueError, AssertionError)
 
-# (pattern, status, reason); the first that fits. The texts are those of torch 2.0 to 2.13.
+# The texts are those of torch 2.0 to 2.13 and of what it calls.
+_MEMORY = r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
+_ARCHITECTURE = r"no kernel image is available|PTX was compiled with an unsupported"
+_LIBCUDA = r"cannot find -lcuda\b|libcuda\.so cannot (?:be )?found"
+_COMPILER = (
+    r"Failed to find C compiler|No working C\+\+ compiler|InvalidCxxCompiler|working triton installation"
+    r"|No module named 'triton|Python\.h: No such file|torch\.compile is not supported"
+    r"|not yet supported for torch\.compile|Dynamo is not supported"
+)
+_SHARED_MEMORY = r"posix_fallocate|shared memory segment|/dev/shm"
+_COLLECTIVE = r"[Ww]atchdog caught collective|collective operation timeout|Timed out waiting"
+_BROKEN = (
+    r"uncorrectable ECC|unspecified launch failure|illegal memory access|device-side assert"
+    r"|misaligned address|GPU is lost|unrecoverable|hardware stack error"
+)
+_UNSUPPORTED = (
+    r"not implemented for|(?:is|are) not supported|not supported on|[Oo]nly supported|[Uu]nsupported"
+    r"|CUBLAS_STATUS_NOT_SUPPORTED|requires (?:CUDA )?compute|only available"
+)
+# (pattern, status, reason); the first that fits.
 _TEXTS = (
-    (r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", "not_runnable", "out_of_memory"),
-    (r"no kernel image is available|PTX was compiled with an unsupported", "not_runnable", "arch_mismatch"),
-    (r"cannot find -lcuda\b|libcuda\.so cannot found|libcuda\.so cannot be found", "not_runnable", "libcuda_link_missing"),
-    (
-        r"Failed to find C compiler|No working C\+\+ compiler|InvalidCxxCompiler|working triton installation"
-        r"|No module named 'triton|Python\.h: No such file|torch\.compile is not supported"
-        r"|not yet supported for torch\.compile|Dynamo is not supported",
-        "not_runnable",
-        "no_compiler",
-    ),
-    (r"posix_fallocate|shared memory segment|/dev/shm", "failed", "shm_too_small"),
-    (r"[Ww]atchdog caught collective|collective operation timeout|Timed out waiting", "timeout", "collective_timeout"),
-    (
-        r"uncorrectable ECC|unspecified launch failure|illegal memory access|device-side assert"
-        r"|misaligned address|GPU is lost|unrecoverable|Error 719|Error 700|hardware stack error",
-        "failed",
-        "needs_recovery",
-    ),
-    (
-        r"not implemented for|is not supported|not supported on|only supported|are not supported|unsupported"
-        r"|CUBLAS_STATUS_NOT_SUPPORTED|requires compute capability|requires CUDA compute|[Uu]nsupported|only available",
-        "not_runnable",
-        "dtype_not_supported",
-    ),
+    (_MEMORY, "not_runnable", "out_of_memory"),
+    (_ARCHITECTURE, "not_runnable", "arch_mismatch"),
+    (_LIBCUDA, "not_runnable", "libcuda_link_missing"),
+    (_COMPILER, "not_runnable", "no_compiler"),
+    (_SHARED_MEMORY, "failed", "shm_too_small"),
+    (_COLLECTIVE, "timeout", "collective_timeout"),
+    (_BROKEN, "failed", "needs_recovery"),
+    (_UNSUPPORTED, "not_runnable", "dtype_not_supported"),
 )
 # Where nothing of the above fits: the message is torch's own.
 UNEXPLAINED = "error"

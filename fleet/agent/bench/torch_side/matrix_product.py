@@ -98,7 +98,9 @@ def prepared(kind: str, a: Any, b: Any) -> Callable[[], Any]:
     if kind.endswith("_sparse"):
         compress = getattr(torch.sparse, "to_sparse_semi_structured", None)
         if compress is None:
-            raise NotRunnable("dtype_not_supported", "torch %s has no 2:4 sparse products" % torch.__version__)
+            raise NotRunnable(
+                "dtype_not_supported", "torch %s has no 2:4 sparse products" % torch.__version__
+            )
         compressed = compress(a)
         return lambda: torch.mm(compressed, b)
     if kind == "fp8":

@@ -89,9 +89,7 @@ def groups(suite: str, gpus: Sequence[str], burn_s: int = BURN_S) -> list[Json]:
             continue
         deadline = burn_s + _BURN_START_S if suite == "burn" else _DEADLINES_S[suite][group]
         shm = _SHM_BYTES if group in SEVERAL_GPUS else 0
-        planned.append(
-            {"group": group, "gpu_uuids": members, "deadline_s": deadline, "needs_shm_bytes": shm}
-        )
+        planned.append({"group": group, "gpu_uuids": members, "deadline_s": deadline, "needs_shm_bytes": shm})
     return planned
 
 
@@ -134,7 +132,9 @@ def bus_factor(operation: str, ranks: int) -> float:
     return (ranks - 1) / ranks
 
 
-def request(group: str, suite: str, gpus: Sequence[str], parameters: Optional[Mapping[str, Any]] = None) -> Json:
+def request(
+    group: str, suite: str, gpus: Sequence[str], parameters: Optional[Mapping[str, Any]] = None
+) -> Json:
     """The argument of ``python -m fleet.agent.bench.torch_side``. Parameters that are read: ``deadline_s``
     (tests that would begin after it are skipped), ``burn_s``, ``silence_s`` (a rank that says nothing for
     longer is taken to hang)."""

@@ -144,9 +144,7 @@ def _eager(bench: Bench, test: str, workload: Workload, variant: Variant, parame
     if not checked["passed"]:
         return results.wrong(test, bench.gpus, parameters, checked, wrong_words(checked))
     trained = Trained(bench, workload, variant)
-    seconds = sampled(
-        bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT
-    )
+    seconds = sampled(bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT)
     return _with_loss(bench, test, workload, trained, seconds, parameters, checked)
 
 
@@ -162,7 +160,9 @@ def check_network(bench: Bench, test: str, workload: Workload, variant: Variant)
         with autocast(variant.kind, bench.device):
             found = on_device(variant.placed(inputs, bench.device)).float().cpu()
         reference = network.to("cpu").double()(inputs.double())
-    return compared(bench.backend.observed(test, found, bench.gpus), reference, NETWORK_TOLERANCES[variant.kind])
+    return compared(
+        bench.backend.observed(test, found, bench.gpus), reference, NETWORK_TOLERANCES[variant.kind]
+    )
 
 
 def _with_loss(
@@ -211,9 +211,7 @@ def _compiled(bench: Bench, test: str, workload: Workload, variant: Variant, par
     if not checked["passed"]:
         words = wrong_words(checked, "the same step without torch.compile")
         return results.wrong(test, bench.gpus, parameters, checked, words)
-    seconds = sampled(
-        bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT
-    )
+    seconds = sampled(bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT)
     parameters = {**parameters, **gain(test, workload.amount, plain, seconds)}
     parameters.update(mode=variant.mode, compile_s=round(compile_s, 2), graph_breaks=graph_breaks())
     return _with_loss(bench, test, workload, trained, seconds, parameters, checked)

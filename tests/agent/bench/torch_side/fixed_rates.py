@@ -60,7 +60,7 @@ class FixedRates(Backend):
         return [seconds_at(test, amount, rate)] * repetitions
 
     def _trouble(self, test: str) -> None:
-        where = "%s@%s" % (test, os.environ.get("RANK", "0"))
+        where = f"{test}@{os.environ.get('RANK', '0')}"
         if os.environ.get("FIXED_RATES_HANG") == where:
             signal.pause()
         if os.environ.get("FIXED_RATES_DIE") == where:
