@@ -47,6 +47,8 @@ class Backend:
     # Edge of the matrices on which results are compared with float64 before anything is timed.
     reference_size = 128
     pin_memory = False
+    # torch.compile's backend. "inductor" needs a C compiler, "aot_eager" none (and makes nothing faster).
+    compiler = "inductor"
 
     def devices(self) -> list[Json]:
         """``[{"uuid", "name", "compute_capability": "9.0", "memory_total_mib"}]``, in the order of ``device``."""
@@ -207,7 +209,7 @@ def see_only(gpu_uuids: Sequence[str]) -> None:
 
 def open_backend(gpu_uuids: Sequence[str]) -> Backend:
     """The backend for these GPUs. Raises :class:`NoBackend` (reasons torch_missing, torch_cpu_build,
-    cuda_init_failed, no_gpus, arch_mismatch)."""
+    cuda_init_failed, arch_mismatch, out_of_memory, needs_recovery)."""
     try:
         import torch
     except ImportError as error:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ELEMENT_BYTES = 4
 LATENCY_CALLS = 20
 PEER_BYTES = 1 << 28
-# Repeated sums grow; from here a hundred of eight ranks stay finite.
-SMALL_NUMBER = 2.0**-60
+# Repeated sums grow; from here seventy of eight ranks stay finite in float32.
+SMALL_NUMBER = 2.0**-100
 LIMIT = 20
 SMALL_SIZE_LIMIT = 50
 _PATTERN = 1021

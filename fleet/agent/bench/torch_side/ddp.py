@@ -12,12 +12,12 @@ import math
 from fleet.agent.bench.torch_side import results
 from fleet.agent.bench.torch_side.precision import float32_as
 from fleet.agent.bench.torch_side.resnet import ResNetWorkload
-from fleet.agent.bench.torch_side.timing import median, sampled, values
-from fleet.agent.bench.torch_side.training import LIMIT, Trained, Variant
+from fleet.agent.bench.torch_side.timing import sampled, values
+from fleet.agent.bench.torch_side.training import LIMIT, Trained, Variant, synchronisation_percent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any
 
     from fleet.agent.bench.torch_side.ranks import Rank
     from fleet.agent.bench.torch_side.session import Bench
@@ -80,14 +80,6 @@ def _timed(bench: Bench, rank: Rank, test: str, trained: Trained, parameters: Js
     if result["status"] == "measured" and not math.isfinite(loss):
         result.update(status="invalid", reason="non_finite", message="the loss became %s" % loss)
     return result
-
-
-def synchronisation_percent(seconds: list[float], without: list[float]) -> Optional[float]:
-    """The share of the step in the exchange of gradients, in percent; None where either was not measured."""
-    if not seconds or not without:
-        return None
-    step = median(seconds)
-    return max(0.0, 100 * (step - median(without)) / step)
 
 
 def _same_weights(bench: Bench, rank: Rank, test: str, trained: Trained) -> Json:

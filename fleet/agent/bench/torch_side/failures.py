@@ -49,7 +49,6 @@ _TEXTS = (
 )
 # Where nothing of the above fits: the message is torch's own.
 UNEXPLAINED = "error"
-_NO_DEVICE = r"no CUDA-capable device|No CUDA GPUs are available"
 
 
 class NotRunnable(Exception):
@@ -83,8 +82,6 @@ def shortened(text: str, lines: int = 12) -> str:
 def of_start(error: BaseException, torch: Any) -> NoBackend:
     """Why the very first work on a GPU failed."""
     text = shortened(str(error))
-    if re.search(_NO_DEVICE, text):
-        return NoBackend("skipped", "no_gpus", text)
     status, reason, _ = explained(error)
     if reason == "arch_mismatch":
         listed = " ".join(torch.cuda.get_arch_list())

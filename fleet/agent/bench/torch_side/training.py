@@ -20,7 +20,7 @@ from fleet.agent.bench.torch_side.timing import median, rotating, sampled, value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Optional
 
     from fleet.agent.bench.torch_side.session import Bench
 
@@ -185,28 +185,9 @@ def _with_loss(
 
 def _compiled(bench: Bench, test: str, workload: Workload, variant: Variant, parameters: Json) -> Json:
     """Eager first, then compiled, from the same weights and data."""
-    import torch
-
-    eager = Trained(bench, workload, variant)
-    eager(eager.batches[0])
-    eager_loss = eager.last_loss.clone()
-    family = test.partition(".")[0]
-    same = family + (".amp_channels_last" if workload.images else ".amp")
-    plain = sampled(bench.backend, eager.step(), workload.amount, same, bench.gpus, bench.budget_s, LIMIT)
-    del eager
-    bench.backend.release()
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    plain, eager_loss = _not_compiled(bench, test, workload, variant)
     trained = Trained(bench, workload, variant)
-    trained.network = torch.compile(trained.network, mode=variant.mode)
-    bench.note("%s: compiling (%s)" % (test, variant.mode))
-    begin = time.monotonic()
-    trained(trained.batches[0])
-    first_loss = bench.backend.observed(test, trained.last_loss.clone(), bench.gpus)
-    for _ in range(COMPILING_STEPS - 1):
-        trained(trained.batches[0])
-    bench.backend.synchronise()
-    compile_s = time.monotonic() - begin
+    first_loss, compile_s = _compile(bench, test, trained, variant)
     checked = compared(first_loss, eager_loss.cpu().double(), NETWORK_TOLERANCES[variant.kind])
     if not checked["passed"]:
         words = wrong_words(checked, "the same step without torch.compile")
@@ -217,6 +198,38 @@ def _compiled(bench: Bench, test: str, workload: Workload, variant: Variant, par
     return _with_loss(bench, test, workload, trained, seconds, parameters, checked)
 
 
+def _not_compiled(bench: Bench, test: str, workload: Workload, variant: Variant) -> tuple[list[float], Any]:
+    """(seconds per step, loss of the first step) of the same network without torch.compile."""
+    eager = Trained(bench, workload, variant)
+    eager(eager.batches[0])
+    loss = eager.last_loss.clone()
+    same = test.partition(".")[0] + (".amp_channels_last" if workload.images else ".amp")
+    seconds = sampled(bench.backend, eager.step(), workload.amount, same, bench.gpus, bench.budget_s, LIMIT)
+    del eager
+    bench.backend.release()
+    return seconds, loss
+
+
+def _compile(bench: Bench, test: str, trained: Trained, variant: Variant) -> tuple[Any, float]:
+    """Compile the network of ``trained`` by running it: (loss of the first step, seconds)."""
+    import torch
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    clear_graph_breaks()
+    compiler = bench.backend.compiler
+    words = {"mode": variant.mode} if compiler == "inductor" else {}
+    trained.network = torch.compile(trained.network, backend=compiler, **words)
+    bench.note("%s: compiling (%s)" % (test, variant.mode))
+    begin = time.monotonic()
+    trained(trained.batches[0])
+    loss = bench.backend.observed(test, trained.last_loss.clone(), bench.gpus)
+    for _ in range(COMPILING_STEPS - 1):
+        trained(trained.batches[0])
+    bench.backend.synchronise()
+    return loss, time.monotonic() - begin
+
+
 def gain(test: str, amount: float, plain: list[float], compiled: list[float]) -> Json:
     """``eager_value`` and ``gain_percent`` of the compiled step over the eager one; null without samples."""
     if not plain or not compiled:
@@ -225,11 +238,26 @@ def gain(test: str, amount: float, plain: list[float], compiled: list[float]) ->
     return {"eager_value": eager, "gain_percent": 100 * (fast / eager - 1)}
 
 
+def synchronisation_percent(seconds: list[float], without: list[float]) -> Optional[float]:
+    """The share of the step in the exchange of gradients, in percent; None where either was not measured."""
+    if not seconds or not without:
+        return None
+    step = median(seconds)
+    return max(0.0, 100 * (step - median(without)) / step)
+
+
+def clear_graph_breaks() -> None:
+    """Count from here on."""
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+
+
 def graph_breaks() -> int:
     """How often torch.compile had to leave a graph and go back to Python, since the counters were cleared."""
-    import torch
+    from torch._dynamo.utils import counters
 
-    return sum(torch._dynamo.utils.counters["graph_break"].values())
+    return sum(counters["graph_break"].values())
 
 
 def batch_for(memory_mib: int, table: tuple[tuple[int, int], ...]) -> int:

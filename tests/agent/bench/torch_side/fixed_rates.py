@@ -28,6 +28,7 @@ class FixedRates(Backend):
 
     def __init__(self) -> None:
         self._seen = 0
+        self.compiler = os.environ.get("FIXED_RATES_COMPILER", "aot_eager")
 
     def devices(self) -> list[dict[str, Any]]:
         capability = os.environ.get("FIXED_RATES_CAPABILITY", "9.0")
