@@ -1,0 +1,1 @@
+"""Benchmarks of a host's GPUs: :mod:`.torch_side` measures beside torch, the rest runs it and keeps the record."""
