@@ -50,12 +50,10 @@ ARGUMENTS = {
 
 
 def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
-    """The image is there where it is needed; the digest's form, and that of gpus."""
+    """The forms of image, digest and gpus. That an image is named where one is needed is said host by host."""
     problems = []
     if args.get("image") is not None:
         problems += image_check({"reference": args["image"], "digest": args.get("digest")}, in_handler)
-    elif args.get("where") in (None, "container"):
-        problems.append(ArgumentProblem("image is missing: the benchmarks run in it", "image"))
     gpus = args.get("gpus")
     if "{{" not in str(gpus):
         try:

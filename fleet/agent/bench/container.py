@@ -106,9 +106,9 @@ class Containers:
             ending = Ending(ENDED, refused=error.message)
         finally:
             output.close()
-            container, self.container = self.container, None
-            if container is not None:
-                stays = self._remove(container)
+            made, self.container = self.container, None
+            if made is not None:
+                stays = self._remove(name)
         if stays is not None:
             ending.note = "; ".join(stays)
         return ending
@@ -140,9 +140,9 @@ class Containers:
             if error.status == 404:
                 return None
             return (
-                "the benchmark's container %s cannot be removed: %s" % (name[:12], error.message),
+                "the benchmark's container %s cannot be removed: %s" % (name, error.message),
                 "docker rm -f %s ; dmesg | tail  # a process that waits for a GPU for ever needs a reboot"
-                % name[:12],
+                % name,
             )
         return None
 

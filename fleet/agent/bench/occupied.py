@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 
 SAMPLES = 5
+LOOK_EVERY_S = 0.3
 LOOK_AT_MOST_S = 8.0
 BUSY_PERCENT = 10  # one spike among the samples is nobody at work; two are
 MEMORY_MIB = (
@@ -106,9 +107,9 @@ def _wait(host: Host, seconds: float) -> None:
 
 def samples(host: Host, wanted: int = SAMPLES) -> List[Json]:
     """Several samples of every GPU; [] where none can be had."""
-    with targets.sampler(host) as sampler:
+    with targets.sampler(host, LOOK_EVERY_S) as sampler:
         end = time.monotonic() + LOOK_AT_MOST_S
-        while time.monotonic() < end and not host.cancelled():
+        while time.monotonic() < end and not host.cancelled() and sampler.problem is None:
             counts: Dict[str, int] = {}
             for sample in list(sampler.samples):
                 counts[sample["address"]] = counts.get(sample["address"], 0) + 1
@@ -149,7 +150,7 @@ def listed(host: Host, devices: List[Json], own: Optional[Own] = None) -> Users:
     for device in devices:
         address = str(device["address"])
         if device.get("minor") is not None:
-            minors[targets_file(device["minor"])] = address
+            minors[device_file(device["minor"])] = address
         for process in device.get("processes") or []:
             command = process.get("command") or command_of(host, process["pid"]) or "a process"
             if _counts(process["pid"], command, own):
@@ -164,7 +165,7 @@ def listed(host: Host, devices: List[Json], own: Optional[Own] = None) -> Users:
     return users
 
 
-def targets_file(minor: int) -> str:
+def device_file(minor: int) -> str:
     """The device file of a GPU."""
     return "%s%d" % (gpu_holders.DEVICES, minor)
 
@@ -199,7 +200,7 @@ class Watch:
     """Looks, while a group runs, at the processes in each new sample: who they are can be told only while they
     live. A context manager with its own thread; ``users`` holds the others that came."""
 
-    EVERY_S = 0.5
+    EVERY_S = 1.0
 
     def __init__(self, host: Host, sampler_samples: Callable[[], List[Json]], own: Callable[[], Own]) -> None:
         import threading

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.resources.base import Reporter
 
 
-SETTLE_S = 1.5  # after a group: what a GPU says of its utilisation is of the second before
+SETTLE_S = 1.0  # after a group: what a GPU says of its utilisation is of the second before
 MARGIN_S = 30.0  # of the step's time, for ending and keeping what was found
 SHORTEST_S = 10.0  # a group that has less is not begun
 CHILD_MARGIN = 0.9  # of a group's time after which the torch side begins no further test

@@ -26,7 +26,7 @@ def probe(host: Host) -> Json:
 
 
 def sampler(host: Host, interval_s: float = SAMPLE_EVERY_S) -> Any:
-    """A sampler of all GPUs, a context manager with ``.samples``."""
+    """A sampler of all GPUs: a context manager with ``samples``, and ``problem`` where there can be none."""
     return importlib.import_module("fleet.agent.gpu_probe.sampler").Sampler(host, interval_s)
 
 
