@@ -39,7 +39,11 @@ CODE = "/fleet-agent"
 SHARED = "/fleet-shared"
 LOCK = SHARED + "/lock"
 SHM_AT_LEAST = 1 << 30
-STACK_BYTES = 64 * 1024 * 1024
+LIMITS = [
+    {"Name": "memlock", "Soft": -1, "Hard": -1},
+    {"Name": "stack", "Soft": 64 << 20, "Hard": 64 << 20},
+]
+NO_LIMITS = "the engine may not raise the limits on locked memory and stack of a container"
 TOKEN = "FLEET_BENCH_TOKEN"
 MODULE = "fleet.agent.bench.torch_side"
 NO_TORCH = "fleet:no_torch"
@@ -75,6 +79,7 @@ class Containers:
         self._docker: Engine = host.docker
         self.container: Optional[str] = None  # the id of the one that runs
         self.token = new_token(host)
+        self._raise_limits = True
         asked = args.get("request") or "auto"
         try:
             self._by = gpu_way(host, self._docker) if asked == "auto" else asked
@@ -96,7 +101,7 @@ class Containers:
         name = "%s-%s" % (NAME, group["group"])
         stays = None
         try:
-            self.container = self._docker.create_container(name, self.configuration(group, request, gpus))
+            self._start(name, group, request, gpus)
             ending = self._followed(name, deadline_s, output)
         except EngineCancelled:
             ending = Ending(CANCELLED)
@@ -109,17 +114,30 @@ class Containers:
             made, self.container = self.container, None
             if made is not None:
                 stays = self._remove(name)
-        if stays is not None:
-            ending.note = "; ".join(stays)
+        notes = [] if self._raise_limits else [NO_LIMITS]
+        notes += ["; ".join(stays)] if stays is not None else []
+        ending.note = "; ".join(notes) or None
         return ending
 
+    def _start(self, name: str, group: Json, request: Json, gpus: List[Json]) -> None:
+        """Make and start it; without higher limits where the engine itself may not raise them."""
+        self.container = self._docker.create_container(name, self.configuration(group, request, gpus))
+        try:
+            self._docker.start_container(name)
+        except EngineError as error:
+            if not (self._raise_limits and "rlimit" in error.message):
+                raise
+            self._raise_limits = False
+            self._docker.remove_container(name, force=True)
+            self.container = self._docker.create_container(name, self.configuration(group, request, gpus))
+            self._docker.start_container(name)
+
     def _followed(self, name: str, deadline_s: float, output: Output) -> Ending:
-        """Start, read to the end, and ask how it ended."""
+        """Read to the end, and ask how it ended."""
         import codecs
 
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         ends = time.monotonic() + deadline_s
-        self._docker.start_container(name)
         try:
             for piece in self._docker.follow(name, deadline_s, self._host.cancelled):
                 output.feed(decoder.decode(piece))
@@ -152,10 +170,7 @@ class Containers:
         host_config: Json = {
             "NetworkMode": "none",
             "ShmSize": shared,
-            "Ulimits": [
-                {"Name": "memlock", "Soft": -1, "Hard": -1},
-                {"Name": "stack", "Soft": STACK_BYTES, "Hard": STACK_BYTES},
-            ],
+            "Ulimits": LIMITS if self._raise_limits else [],
             "Mounts": [
                 {"Type": "bind", "Source": self._folders.code, "Target": CODE, "ReadOnly": True},
                 {"Type": "bind", "Source": self._folders.shared, "Target": SHARED},

@@ -40,7 +40,8 @@ except OSError as error:
     inside["written"] = error.strerror
 print("fleet:note " + json.dumps(inside), flush=True)
 """
-HANGS = f"import sys, time\nsys.stdout.write({result_line('memory.copy', [uuid(0)])!r})\nsys.stdout.flush()\ntime.sleep(600)"
+PRINTED = result_line("memory.copy", [uuid(0)])
+HANGS = f"import sys, time\nsys.stdout.write({PRINTED!r})\nsys.stdout.flush()\ntime.sleep(600)"
 
 
 def image(docker: Engine) -> str:
@@ -93,11 +94,11 @@ def test_inside_are_its_limits_its_sources_and_no_network(
     host: Host, containers: Containers, folders: Folders
 ) -> None:
     ending, output = run(containers, folders, REPORTS, 60.0, needs_shm_bytes=1 << 30)
-    assert (ending.how, ending.code) == (ENDED, 0), output.text
+    assert (ending.how, ending.code) == (ENDED, 0), (ending.refused, output.text)
     inside = json.loads(output.notes[0])
     assert inside["request"] == {"group": "cpu"}
     assert inside["shm"] >= 1 << 30
-    assert inside["memlock"] is True
+    assert inside["memlock"] is (ending.note is None)  # an engine in a container may not raise it
     assert inside["network"] == ["lo"]
     assert inside["written"] == "Read-only file system"
     assert (Path(folders.shared) / "lock").exists()

@@ -34,6 +34,7 @@ class FakeEngine:
         self.released = threading.Event()  # a wait for a container is answered once this is set
         self.released.set()
         self.gone = threading.Event()  # a container was removed
+        self.no_limits = False  # it may not raise a container's limits
         self.hangs = False  # a container's output goes on until it is removed
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.prefixes: set[str] = set()
@@ -247,6 +248,8 @@ class _Handler(BaseHTTPRequestHandler):
             del engine.containers[name]
             engine.gone.set()
             return self.answer(204)
+        if verb == "start" and engine.no_limits and found["Config"]["HostConfig"].get("Ulimits"):
+            return self.answer(500, {"message": "error setting rlimit type 8: operation not permitted"})
         if verb == "start" and engine.start_error is not None:
             return self.answer(500, {"message": engine.start_error})
         if verb == "wait":
