@@ -83,6 +83,12 @@ class Backend:
     def synchronise(self) -> None:
         """Wait until everything that was started is done."""
 
+    def release(self) -> None:
+        """Give back the memory that nothing uses any more, before the next test."""
+        import gc
+
+        gc.collect()
+
     def seed(self, number: int) -> None:
         """Make random numbers repeatable."""
         import torch
@@ -173,6 +179,10 @@ class Cuda(Backend):
 
     def synchronise(self) -> None:
         self._torch.cuda.synchronize()
+
+    def release(self) -> None:
+        super().release()
+        self._torch.cuda.empty_cache()
 
     def peer_access(self, source: int, target: int) -> bool:
         return bool(self._torch.cuda.can_device_access_peer(source, target))

@@ -2,7 +2,8 @@
 
 An entry point of a distribution made for the test offers it (``folder/fixed_rates-1.dist-info``), so the way
 in is the real one. The environment chooses its faults, since tests run it in processes of their own:
-``FIXED_RATES_WRONG=TEST@INDEX`` flips one bit of what is seen of that test's later results on that GPU,
+``FIXED_RATES_WRONG=TEST@INDEX`` flips one bit of what is seen of that test's results on that GPU, after the first
+``FIXED_RATES_WRONG_AFTER`` of them,
 ``FIXED_RATES_NONE=TEST`` has no samples, ``FIXED_RATES_HANG=TEST@RANK`` stops that rank for ever in that test,
 ``FIXED_RATES_DIE=TEST@RANK`` ends it, ``FIXED_RATES_RAISE=TEST=TEXT`` raises what torch would.
 """
@@ -24,6 +25,9 @@ RATES = {"tflops": 500.0, "tops": 900.0, "gb_s": 400.0, "images_s": 4000.0, "tok
 class FixedRates(Backend):
     name = "fixed_rates"
     reference_size = 64
+
+    def __init__(self) -> None:
+        self._seen = 0
 
     def devices(self) -> list[dict[str, Any]]:
         capability = os.environ.get("FIXED_RATES_CAPABILITY", "9.0")
@@ -69,7 +73,8 @@ class FixedRates(Backend):
         wrong, _, index = os.environ.get("FIXED_RATES_WRONG", "").partition("@")
         if wrong != test or GPUS.index(gpus[0]) != int(index or 0):
             return tensor
-        return flipped(tensor)
+        self._seen += 1
+        return flipped(tensor) if self._seen > int(os.environ.get("FIXED_RATES_WRONG_AFTER", "0")) else tensor
 
 
 def flipped(tensor: Any) -> Any:

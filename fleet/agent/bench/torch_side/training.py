@@ -1,0 +1,239 @@
+"""Training steps: forward, backward and optimizer on synthetic data that is on the device already.
+
+What is trained is a :class:`Workload` (:mod:`.resnet`, :mod:`.transformer`); how, says the variant, which is the
+second part of the test's id: ``fp32``, ``tf32``, ``amp`` (bf16; fp16 with a scaler on GPUs without bf16 units),
+``amp_channels_last``, ``compile`` and ``compile_reduce_overhead`` (mixed precision through torch.compile, its
+gain against the same step without). Before it is timed, an eager network's output is compared with float64, and
+a compiled one's first loss with the eager one's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from fleet.agent.bench.torch_side import results
+from fleet.agent.bench.torch_side.correctness import NETWORK_TOLERANCES, compared, wrong_words
+from fleet.agent.bench.torch_side.precision import amp_kind, autocast, float32_as, require, scaler
+from fleet.agent.bench.torch_side.timing import median, rotating, sampled, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fleet.agent.bench.torch_side.session import Bench
+
+    Json = dict[str, Any]
+
+BATCHES = 2
+LIMIT = 30
+# Steps in which torch.compile works: the first, and those in which CUDA graphs are recorded.
+COMPILING_STEPS = 3
+SEED = 7
+MODES = {"compile": "default", "compile_reduce_overhead": "reduce-overhead"}
+
+
+class Workload:
+    """A network, its data and its loss. ``amount``: what one step does, in the test's unit (nominal size).
+
+    ``parameters`` go into the result; ``channels_last``: images may lie so.
+    """
+
+    amount = 0.0
+    images = False
+
+    def __init__(self) -> None:
+        self.parameters: Json = {}
+
+    def network(self) -> Any:
+        """A new network with random weights, float32, on the CPU."""
+        raise NotImplementedError
+
+    def batch(self, device: Any) -> tuple[Any, Any]:
+        """Random inputs and targets on ``device``."""
+        raise NotImplementedError
+
+    def small_input(self) -> Any:
+        """Inputs on the CPU on which the network is compared with float64."""
+        raise NotImplementedError
+
+    def loss(self, output: Any, targets: Any) -> Any:
+        raise NotImplementedError
+
+    def optimizer(self, parameters: Any) -> Any:
+        raise NotImplementedError
+
+
+class Variant:
+    """How a workload is trained; read from a test's id."""
+
+    def __init__(self, test: str, workload: Workload, capability: tuple[int, int]) -> None:
+        name = test.partition(".")[2]
+        self.kind = name if name in ("fp32", "tf32") else amp_kind(capability)
+        self.mode = MODES.get(name)
+        self.channels_last = workload.images and (name == "amp_channels_last" or self.mode is not None)
+
+    def placed(self, tensor: Any, device: Any) -> Any:
+        """A network or images on ``device``, in the variant's layout."""
+        import torch
+
+        if self.channels_last:
+            return tensor.to(device, memory_format=torch.channels_last)
+        return tensor.to(device)
+
+
+class Trained:
+    """A network being trained: call it for a step; ``last_loss`` is a tensor on the device."""
+
+    def __init__(self, bench: Bench, workload: Workload, variant: Variant) -> None:
+        self.workload = workload
+        self.kind = variant.kind
+        self.device = bench.device
+        bench.backend.seed(SEED)
+        self.network = variant.placed(workload.network(), self.device)
+        self.batches = []
+        for _ in range(BATCHES):
+            inputs, targets = workload.batch(self.device)
+            self.batches.append((variant.placed(inputs, self.device), targets))
+        self.optimizer = workload.optimizer(self.network.parameters())
+        self.scaler = scaler(self.kind, self.device)
+        self.last_loss: Any = None
+
+    def __call__(self, batch: tuple[Any, Any]) -> None:
+        inputs, targets = batch
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.kind, self.device):
+            loss = self.workload.loss(self.network(inputs), targets)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.last_loss = loss.detach()
+
+    def step(self) -> Callable[[], object]:
+        """The step as a call without arguments, over its batches in turn."""
+        return rotating(self, self.batches)
+
+    def loss_now(self) -> float:
+        """The last step's loss (waits for the device)."""
+        return float(self.last_loss.item())
+
+
+def train(bench: Bench, test: str, workload: Workload) -> Json:
+    """The rate of training steps, for every variant."""
+    import torch
+
+    variant = Variant(test, workload, bench.capability)
+    require(variant.kind, bench.capability)
+    parameters = {**workload.parameters, "dtype": variant.kind, "loader": "synthetic"}
+    if workload.images:
+        parameters["channels_last"] = variant.channels_last
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        with float32_as(variant.kind):
+            if variant.mode:
+                return _compiled(bench, test, workload, variant, parameters)
+            return _eager(bench, test, workload, variant, parameters)
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def _eager(bench: Bench, test: str, workload: Workload, variant: Variant, parameters: Json) -> Json:
+    checked = check_network(bench, test, workload, variant)
+    if not checked["passed"]:
+        return results.wrong(test, bench.gpus, parameters, checked, wrong_words(checked))
+    trained = Trained(bench, workload, variant)
+    seconds = sampled(
+        bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT
+    )
+    return _with_loss(bench, test, workload, trained, seconds, parameters, checked)
+
+
+def check_network(bench: Bench, test: str, workload: Workload, variant: Variant) -> Json:
+    """The network's output for a small input against the same network in float64 on the CPU."""
+    import torch
+
+    bench.backend.seed(SEED)
+    network = workload.network().eval()
+    inputs = workload.small_input()
+    with torch.no_grad():
+        on_device = variant.placed(network, bench.device)
+        with autocast(variant.kind, bench.device):
+            found = on_device(variant.placed(inputs, bench.device)).float().cpu()
+        reference = network.to("cpu").double()(inputs.double())
+    return compared(bench.backend.observed(test, found, bench.gpus), reference, NETWORK_TOLERANCES[variant.kind])
+
+
+def _with_loss(
+    bench: Bench,
+    test: str,
+    workload: Workload,
+    trained: Trained,
+    seconds: list[float],
+    parameters: Json,
+    checked: Json,
+) -> Json:
+    """The result; ``invalid`` where training came to a loss that is no number."""
+    loss = trained.loss_now()
+    samples = values(test, workload.amount, seconds)
+    result = results.measured(test, bench.gpus, samples, {**parameters, "loss": loss}, checked)
+    if result["status"] == "measured" and not math.isfinite(loss):
+        result.update(status="invalid", reason="non_finite", message="the loss became %s" % loss)
+    return result
+
+
+def _compiled(bench: Bench, test: str, workload: Workload, variant: Variant, parameters: Json) -> Json:
+    """Eager first, then compiled, from the same weights and data."""
+    import torch
+
+    eager = Trained(bench, workload, variant)
+    eager(eager.batches[0])
+    eager_loss = eager.last_loss.clone()
+    family = test.partition(".")[0]
+    same = family + (".amp_channels_last" if workload.images else ".amp")
+    plain = sampled(bench.backend, eager.step(), workload.amount, same, bench.gpus, bench.budget_s, LIMIT)
+    del eager
+    bench.backend.release()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    trained = Trained(bench, workload, variant)
+    trained.network = torch.compile(trained.network, mode=variant.mode)
+    bench.note("%s: compiling (%s)" % (test, variant.mode))
+    begin = time.monotonic()
+    trained(trained.batches[0])
+    first_loss = bench.backend.observed(test, trained.last_loss.clone(), bench.gpus)
+    for _ in range(COMPILING_STEPS - 1):
+        trained(trained.batches[0])
+    bench.backend.synchronise()
+    compile_s = time.monotonic() - begin
+    checked = compared(first_loss, eager_loss.cpu().double(), NETWORK_TOLERANCES[variant.kind])
+    if not checked["passed"]:
+        words = wrong_words(checked, "the same step without torch.compile")
+        return results.wrong(test, bench.gpus, parameters, checked, words)
+    seconds = sampled(
+        bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT
+    )
+    parameters = {**parameters, **gain(test, workload.amount, plain, seconds)}
+    parameters.update(mode=variant.mode, compile_s=round(compile_s, 2), graph_breaks=graph_breaks())
+    return _with_loss(bench, test, workload, trained, seconds, parameters, checked)
+
+
+def gain(test: str, amount: float, plain: list[float], compiled: list[float]) -> Json:
+    """``eager_value`` and ``gain_percent`` of the compiled step over the eager one; null without samples."""
+    if not plain or not compiled:
+        return {"eager_value": None, "gain_percent": None}
+    eager, fast = median(values(test, amount, plain)), median(values(test, amount, compiled))
+    return {"eager_value": eager, "gain_percent": 100 * (fast / eager - 1)}
+
+
+def graph_breaks() -> int:
+    """How often torch.compile had to leave a graph and go back to Python, since the counters were cleared."""
+    import torch
+
+    return sum(torch._dynamo.utils.counters["graph_break"].values())
+
+
+def batch_for(memory_mib: int, table: tuple[tuple[int, int], ...]) -> int:
+    """The first entry of ``table`` ((memory in MiB from which on, batch), …) that ``memory_mib`` reaches."""
+    return next((batch for least, batch in table if memory_mib >= least), table[-1][1])
