@@ -57,6 +57,7 @@ class Suite:
         self._devices: Dict[str, Json] = {}
         self._samples: Dict[str, List[Json]] = {}
         self._notes: Dict[str, str] = {}  # of GPUs that others use, measured all the same, by address
+        self._refusals: List[Optional[str]] = []  # of each group that was begun
         self.cancelled = False
         self.rows: List[Json] = []
         self.results: List[Json] = []
@@ -68,6 +69,7 @@ class Suite:
         self._choose()
         if targets.measurable(self.rows):
             self._all_groups()
+            self._nothing_ran()
             self._look_after()
         return {
             "schema": SCHEMA,
@@ -165,13 +167,25 @@ class Suite:
                 continue
             self._one_group(group, free, "%d/%d" % (place + 1, len(groups)), lost)
 
+    def _nothing_ran(self) -> None:
+        """StepFailed where not one group could be started."""
+        refused = [words for words in self._refusals if words is not None]
+        if refused and len(refused) == len(self._refusals):
+            known = explain.explained(refused[0])
+            raise StepFailed(
+                "no benchmark could be started: %s" % refused[0],
+                known.remedy if known is not None else "docker info ; journalctl -u docker  # on the host",
+            )
+
     def _enough(self, group: Json, free: List[Json]) -> bool:
         return len(free) >= (2 if group["group"] in plan.SEVERAL_GPUS else 1)
 
     def _skip_members(self, group: Json, gone: List[Json], lost: Dict[str, str]) -> None:
         """Results of tests that are not run on GPUs which others use by now."""
         names = {row["uuid"]: lost[str(row["address"])] for row in gone}
-        for test, gpus in plan.expected(group["group"], group["gpu_uuids"]) if names else []:
+        for test, gpus in (
+            plan.expected(group["group"], self._args["suite"], group["gpu_uuids"]) if names else []
+        ):
             who = [names[uuid] for uuid in gpus if uuid in names]
             if who:
                 message = "somebody works on it since: %s" % who[0]
@@ -193,10 +207,12 @@ class Suite:
         began, ending, samples, users = self._run(group, request, rows, deadline_s, output)
         if output.software is not None and (self.software is None or self.software["torch"] is None):
             self.software = output.software
+        self._refusals.append(ending.refused)
         if ending.how == CANCELLED:
             self.cancelled = True
         self._keep_samples(samples)
-        found = _completed(group, uuids, output, ending, deadline_s, self.cancelled)
+        owed = [] if self.cancelled else plan.expected(name, self._args["suite"], uuids)
+        found = _completed(group, owed, output, ending, deadline_s)
         self._say_conditions(found, output, began, samples)
         _say_notes(found, output, ending)
         self._judge_after(found, rows, users, lost)
@@ -214,7 +230,10 @@ class Suite:
                 lambda: list(sampler.samples),
                 lambda: occupied.Own(host, runner.container, runner.token),
             ) as watch:
-                ending = runner.run(group, request, rows, deadline_s, output)
+                try:
+                    ending = runner.run(group, request, rows, deadline_s, output)
+                except StepFailed as failure:  # this group's trouble: what was measured before it is kept
+                    ending = Ending(ENDED, refused=failure.what)
         return began, ending, list(sampler.samples), watch.users
 
     def _seconds_left(self) -> float:
@@ -223,7 +242,7 @@ class Suite:
         return self._host.step_ends - time.monotonic() - MARGIN_S
 
     def _none_of(self, group: Json, uuids: List[str], status: str, reason: str, message: str) -> None:
-        for test, gpus in plan.expected(group["group"], uuids):
+        for test, gpus in plan.expected(group["group"], self._args["suite"], uuids):
             self.results.append(result(test, gpus, status=status, reason=reason, message=message))
 
     # -- what was seen meanwhile ---------------------------------------------------------------------------
@@ -290,18 +309,14 @@ def _between(samples: List[Json], addresses: Any, since_s: float, until_s: float
 
 
 def _completed(
-    group: Json, uuids: List[str], output: Output, ending: Ending, deadline_s: float, cancelled: bool
+    group: Json, owed: List[Tuple[str, List[str]]], output: Output, ending: Ending, deadline_s: float
 ) -> List[Json]:
     """What was printed, and for every result that is owed and was not, why."""
     found = list(output.results)
     printed = {(one["test"], tuple(one["gpus"])) for one in found}
-    if cancelled:
-        return found
-    missing = [
-        pair for pair in plan.expected(group["group"], uuids) if (pair[0], tuple(pair[1])) not in printed
-    ]
+    missing = [(test, gpus) for test, gpus in owed if (test, tuple(gpus)) not in printed]
     if missing:
-        why = why_missing(group["group"], output, ending, deadline_s, len(uuids))
+        why = why_missing(group["group"], output, ending, deadline_s, len(group["gpu_uuids"]))
         found += [result(test, gpus, **why) for test, gpus in missing]
     return found
 

@@ -38,7 +38,7 @@ Said = Callable[[dict[str, Any], Output], Ending]
 def all_results(group: dict[str, Any], output: Output) -> Ending:
     """Every result that a group owes."""
     output.feed(SOFTWARE + "\n")
-    for test, gpus in plan.expected(group["group"], group["gpu_uuids"]):
+    for test, gpus in plan.expected(group["group"], "quick", group["gpu_uuids"]):
         output.feed(result_line(test, gpus))
     return Ending(ENDED, code=0)
 
@@ -107,7 +107,7 @@ def of(record: dict[str, Any], test: str) -> list[dict[str, Any]]:
 def test_a_healthy_host_gives_every_result_once(bench: Bench) -> None:
     record = bench.record()
     assert [group for group, _ in bench.asked] == ["cpu", "compute", "training", "collectives"]
-    owed = [pair for group, gpus in bench.asked for pair in plan.expected(group, gpus)]
+    owed = [pair for group, gpus in bench.asked for pair in plan.expected(group, "quick", gpus)]
     assert [(one["test"], one["gpus"]) for one in record["results"]] == owed
     assert {one["status"] for one in record["results"]} == {"measured"}
     assert [gpu["state"] for gpu in record["gpus"]] == ["measured", "measured"]
@@ -168,7 +168,7 @@ def test_somebody_who_comes_meanwhile_spoils_what_was_measured(bench: Bench) -> 
         "measured",
     )
     assert ("training", [uuid(1)]) in bench.asked
-    skipped = of(record, "resnet50.amp")
+    skipped = of(record, "resnet50.amp_channels_last")
     assert {(one["gpus"][0], one["status"], one["reason"]) for one in skipped} == {
         (uuid(0), "skipped", "gpu_occupied"),
         (uuid(1), "measured", None),
@@ -188,7 +188,7 @@ def test_a_group_that_hangs_times_out_and_the_others_go_on(bench: Bench) -> None
     late = of(record, "memory.copy")[0]
     assert (late["status"], late["reason"], late["value"]) == ("timeout", "deadline", None)
     assert "Connected all rings" in late["message"]
-    assert of(record, "resnet50.amp")[0]["status"] == "measured"
+    assert of(record, "resnet50.amp_channels_last")[0]["status"] == "measured"
 
 
 def test_a_collective_that_never_ends_has_its_reason_and_the_pairs_are_noted_once(bench: Bench) -> None:
@@ -230,7 +230,7 @@ def test_a_group_that_fails_says_why_in_each_of_its_results(
 
     bench.says["training"] = fails
     record = bench.record()
-    for one in of(record, "resnet50.amp"):
+    for one in of(record, "resnet50.amp_channels_last"):
         assert (one["status"], one["reason"]) == (status, reason)
     assert of(record, "nccl.all_reduce")[0]["status"] == "measured"
 
@@ -254,6 +254,19 @@ def test_a_refusal_of_the_engine_is_explained(bench: Bench) -> None:
     assert "no toolkit was there when it started" in found["message"]
 
 
+def test_the_step_fails_only_where_no_group_could_be_started(bench: Bench) -> None:
+    def gone(group: dict[str, Any], output: Output) -> Ending:
+        raise StepFailed("the engine went away", "systemctl status docker")
+
+    bench.says = dict.fromkeys(("compute", "training", "collectives"), gone)
+    found = of(bench.record(), "memory.copy")[0]
+    assert (found["status"], found["reason"]) == ("failed", "container_failed")
+    assert "the engine went away" in found["message"]
+    bench.says["cpu"] = gone
+    with pytest.raises(StepFailed, match="no benchmark could be started: the engine went away"):
+        bench.record()
+
+
 def test_heat_in_one_group_spoils_that_group_of_that_gpu_only(bench: Bench) -> None:
     hot = sample(0, 0.0, clocks_event_reasons=["hw_slowdown", "hw_thermal_slowdown"], temperature_c=92)
     bench.during["compute"] = [hot, sample(1, 0.0)]
@@ -264,7 +277,7 @@ def test_heat_in_one_group_spoils_that_group_of_that_gpu_only(bench: Bench) -> N
         "hw_thermal_slowdown",
         "measured",
     )
-    assert of(record, "resnet50.amp")[0]["status"] == "measured"
+    assert of(record, "resnet50.amp_channels_last")[0]["status"] == "measured"
     assert record["gpus"][0]["during"]["clocks_event_reasons"] == ["hw_slowdown", "hw_thermal_slowdown"]
 
 
