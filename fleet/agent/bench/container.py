@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 
 NAME = "fleet-benchmark"
-LABELLED = "benchmark"
+OWNER = "fleet.benchmark"  # the label by which this agent knows its own
 CODE = "/fleet-agent"
 SHARED = "/fleet-shared"
 LOCK = SHARED + "/lock"
@@ -91,15 +91,15 @@ class Containers:
     def remove_left_over(self) -> None:
         """A worker that died leaves its container behind."""
         for found in self._docker.containers():
-            if (found.get("Labels") or {}).get(LABEL) == LABELLED:
+            if (found.get("Labels") or {}).get(OWNER) == token_prefix(self._host):
                 stays = self._remove(str(found["Id"]))
                 if stays is not None:
                     raise StepFailed(*stays)
 
     def run(self, group: Json, request: Json, gpus: List[Json], deadline_s: float, output: Output) -> Ending:
         """One group to its end. StepFailed where the engine itself is gone."""
-        name = "%s-%s" % (NAME, group["group"])
-        stays = None
+        name = "%s-%s-%s" % (NAME, group["group"], self.token[-8:])
+        stays, raised = None, self._raise_limits
         try:
             self._start(name, group, request, gpus)
             ending = self._followed(name, deadline_s, output)
@@ -114,7 +114,7 @@ class Containers:
             made, self.container = self.container, None
             if made is not None:
                 stays = self._remove(name)
-        notes = [] if self._raise_limits else [NO_LIMITS]
+        notes = [NO_LIMITS] if raised and not self._raise_limits else []
         notes += ["; ".join(stays)] if stays is not None else []
         ending.note = "; ".join(notes) or None
         return ending
@@ -155,7 +155,7 @@ class Containers:
         try:
             self._docker.remove_container(name, force=True)
         except EngineError as error:
-            if error.status == 404:
+            if error.status == 404 or "already in progress" in error.message:
                 return None
             return (
                 "the benchmark's container %s cannot be removed: %s" % (name, error.message),
@@ -185,7 +185,7 @@ class Containers:
             "User": "0:0",
             "WorkingDir": "/",
             "Env": ["%s=%s" % pair for pair in sorted(environment(CODE, LOCK, self.token).items())],
-            "Labels": {LABEL: LABELLED},
+            "Labels": {LABEL: "benchmark", OWNER: token_prefix(self._host)},
             "HostConfig": host_config,
         }
 

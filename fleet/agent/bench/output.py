@@ -1,4 +1,5 @@
-"""What the torch side prints, line by line: results, software and notes; the rest is kept for explaining failures.
+"""What the torch side prints, line by line: results and software, notes for whoever watches, and all else, which
+explains failures.
 
 Results come from another program: each is brought into the record's shape, and a value that is no number is none.
 """
@@ -60,7 +61,6 @@ class Output:
         self.results: List[Json] = []
         self.ended_at: List[float] = []  # of each result, on the clock of ``now``
         self.software: Optional[Json] = None
-        self.notes: List[str] = []
         self.lines: List[str] = []
         self._nccl: List[str] = []
         self._rest = ""
@@ -99,8 +99,7 @@ class Output:
         elif word == "fleet:software":
             self._software(rest)
         elif word == "fleet:note":
-            self.notes.append(rest[:2000])
-            self._progress(rest[:200])
+            self._progress(rest[:500])
         else:
             self._keep(line)
 

@@ -358,8 +358,8 @@ def _say_notes(found: List[Json], output: Output, ending: Ending) -> None:
     several = next((one for one in found if len(one["gpus"]) > 1), None)
     if several is not None:
         several["notes"] += explain.peer_notes(output.text)
-    if found:
-        found[0]["notes"] += output.notes + ([ending.note] if ending.note else [])
+    if found and ending.note:
+        found[0]["notes"].append(ending.note)
 
 
 def _utc_now() -> str:

@@ -54,7 +54,7 @@ def test_the_container_has_its_gpus_shared_memory_sources_and_no_network(
     ending, output = run(containers, needs_shm_bytes=3 << 30)
     assert (ending.how, ending.code, len(output.results)) == (ENDED, 0, 1)
     ((name, body),) = engine.created
-    assert name == "fleet-benchmark-compute"
+    assert name.startswith("fleet-benchmark-compute-")
     options = body["HostConfig"]
     assert body["Image"] == BY_DIGEST
     assert options["NetworkMode"] == "none"
@@ -95,7 +95,8 @@ def test_at_the_deadline_it_is_removed_and_what_it_printed_is_kept(
     assert ending.how == DEADLINE
     assert [one["test"] for one in output.results] == ["memory.copy"]
     assert engine.containers == {}
-    assert ("DELETE", "/containers/fleet-benchmark-compute", {"force": "1"}) in engine.requests
+    name = engine.created[0][0]
+    assert ("DELETE", f"/containers/{name}", {"force": "1"}) in engine.requests
 
 
 def test_a_cancelled_run_kills_the_container(engine: FakeEngine, root: Path, folders: Folders) -> None:
@@ -115,11 +116,13 @@ def test_what_a_dead_worker_left_is_removed_and_nothing_else(
     def left(labels: dict[str, str]) -> dict[str, Any]:
         return {"Id": "x", "Image": "i1", "Config": {"Labels": labels}, "State": {"Running": True}}
 
-    engine.containers["fleet-benchmark-ddp"] = left({"fleet.config_hash": "benchmark"})
+    own = {"fleet.config_hash": "benchmark", "fleet.benchmark": container.token_prefix(host)}
+    engine.containers["fleet-benchmark-ddp-1234"] = left(own)
+    engine.containers["of-another-agent"] = left({**own, "fleet.benchmark": "0" * 16})
     engine.containers["jupyter-anna"] = left({"fleet.config_hash": "0" * 64})
     engine.containers["train"] = left({})
     Containers(host, ARGS, folders)
-    assert sorted(engine.containers) == ["jupyter-anna", "train"]
+    assert sorted(engine.containers) == ["jupyter-anna", "of-another-agent", "train"]
 
 
 def test_a_refusal_of_the_engine_is_the_ending_of_the_group(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fleet.agent.bench.container import Containers, said
+from fleet.agent.bench.container import OWNER, Containers, said, token_prefix
 from fleet.agent.bench.ending import DEADLINE, ENDED
 from fleet.agent.bench.output import Output
 from fleet.agent.bench.source import Folders
@@ -76,26 +76,28 @@ def containers(host: Host, folders: Folders) -> Containers:
 
 def run(
     containers: Containers, folders: Folders, program: str, deadline_s: float, **group: Any
-) -> tuple[Any, Output]:
+) -> tuple[Any, Output, list[str]]:
+    told: list[str] = []
     code = Path(folders.code)
     (code / "torch").mkdir(exist_ok=True)
     (code / "torch/__init__.py").write_text("")
     (code / "fleet/agent/bench/torch_side/__main__.py").write_text(program)
-    output = Output(lambda text: None)
-    return containers.run({**GROUP, **group}, {"group": "cpu"}, [], deadline_s, output), output
+    output = Output(told.append)
+    return containers.run({**GROUP, **group}, {"group": "cpu"}, [], deadline_s, output), output, told
 
 
 def gone(host: Host) -> bool:
     host.invalidate()
-    return host.docker.container("fleet-benchmark-cpu") is None
+    labels = [found.get("Labels") or {} for found in host.docker.containers()]
+    return all(each.get(OWNER) != token_prefix(host) for each in labels)
 
 
 def test_inside_are_its_limits_its_sources_and_no_network(
     host: Host, containers: Containers, folders: Folders
 ) -> None:
-    ending, output = run(containers, folders, REPORTS, 60.0, needs_shm_bytes=1 << 30)
+    ending, output, told = run(containers, folders, REPORTS, 60.0, needs_shm_bytes=1 << 30)
     assert (ending.how, ending.code) == (ENDED, 0), (ending.refused, output.text)
-    inside = json.loads(output.notes[0])
+    inside = json.loads(told[0])
     assert inside["request"] == {"group": "cpu"}
     assert inside["shm"] >= 1 << 30
     assert inside["memlock"] is (ending.note is None)  # an engine in a container may not raise it
@@ -108,7 +110,7 @@ def test_inside_are_its_limits_its_sources_and_no_network(
 def test_one_that_hangs_is_killed_at_its_deadline_and_what_it_printed_is_kept(
     host: Host, containers: Containers, folders: Folders
 ) -> None:
-    ending, output = run(containers, folders, HANGS, 4.0)
+    ending, output, _ = run(containers, folders, HANGS, 4.0)
     assert ending.how == DEADLINE
     assert [one["test"] for one in output.results] == ["memory.copy"]
     assert gone(host)
@@ -125,7 +127,7 @@ def test_too_little_shared_memory_is_found_inside(
         return body
 
     monkeypatch.setattr(containers, "configuration", small)
-    ending, output = run(containers, folders, REPORTS, 60.0, needs_shm_bytes=1 << 30)
+    ending, output, _ = run(containers, folders, REPORTS, 60.0, needs_shm_bytes=1 << 30)
     found = said(output)
     assert (ending.code, found and found.reason) == (4, "shm_too_small")
     assert gone(host)
