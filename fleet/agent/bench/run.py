@@ -210,7 +210,8 @@ class Suite:
         self._refusals.append(ending.refused)
         if ending.how == CANCELLED:
             self.cancelled = True
-        self._keep_samples(samples)
+        if rows:  # else the GPUs were idle meanwhile
+            self._keep_samples(samples)
         owed = [] if self.cancelled else plan.expected(name, self._args["suite"], uuids)
         found = _completed(group, owed, output, ending, deadline_s)
         self._say_conditions(found, output, began, samples)
