@@ -40,7 +40,9 @@ ARGUMENTS = {
         description="in the image, or with a Python of the host that has torch",
     ),
     "gpus": Argument(
-        "any", default="all", description='all, a number, "device=0,1", or a list of indexes and UUIDs (GPU-…, MIG-…)'
+        "any",
+        default="all",
+        description='all, a number, "device=0,1", or a list of indexes and UUIDs (GPU-…, MIG-…)',
     ),
     "gpu_request": Argument(default="auto", choices=("auto", "gpus", "cdi"), description="as of container:"),
     "occupied": Argument("boolean", default=False, description="measure GPUs that others use, too"),

@@ -64,5 +64,9 @@ def test_benchmarks_are_run_where_they_are_asked_for() -> None:
     assert measured() == []
     assert measured(benchmark="quick", image=None) == []
     (step,) = measured(benchmark="full")
-    assert (step["args"]["suite"], step["args"]["where"], step["args"]["repeat"]) == ("full", "container", False)
+    assert (step["args"]["suite"], step["args"]["where"], step["args"]["repeat"]) == (
+        "full",
+        "container",
+        False,
+    )
     assert step["args"]["digest"] == VARIABLES["image_digest"]

@@ -28,6 +28,7 @@ BUSY_PERCENT = 10  # one spike among the samples is nobody at work; two are
 MEMORY_MIB = (
     1024  # that a GPU may hold with nobody on it: what the driver keeps counts as used for some drivers
 )
+UNIFIED_MEMORY = "/dev/nvidia-uvm"  # every program of CUDA has it open
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
@@ -76,27 +77,36 @@ def in_container(host: Host) -> bool:
     return any(os.path.exists(host.path(mark)) for mark in _CONTAINER_MARKS)
 
 
-def look(host: Host, devices: List[Json], settle_s: float = 0.0) -> Dict[str, str]:
+def look(
+    host: Host, devices: List[Json], token: Optional[str] = None, settle_s: float = 0.0
+) -> Dict[str, str]:
     """{address: who or what is on that GPU, in words} while no test runs; GPUs that are free are left out.
 
     Takes about :data:`SAMPLES` samples, after ``settle_s``: what a GPU says of its utilisation is of the second
-    before. ``devices`` are the probe's; of their ``processes`` only those count that are there now.
+    before. ``devices`` are the probe's, ``token`` that of the benchmark's own processes, which may still be ending.
     """
     _wait(host, settle_s)
-    users = listed(host, devices)
-    busy = by_samples(samples(host), {str(device["address"]): device for device in devices})
-    found = {}
+    own = Own(host, None, token)
+    users = listed(host, devices, own)
+    found = samples(host)
+    for sample in found:
+        for pid in sample.get("processes") or []:
+            command = command_of(host, pid)
+            if command is not None and _counts(pid, command, own):
+                users.add(str(sample["address"]), pid, _words(command, pid, None))
+    busy = by_samples(found, {str(device["address"]): device for device in devices})
+    said = {}
     for device in devices:
         address = str(device["address"])
         who, what = users.words(address), busy.get(address)
         if who is not None:
-            found[address] = who
+            said[address] = who
         elif what is not None:
             hidden = (
                 "of a container or host that cannot be seen from here" if in_container(host) else "unknown"
             )
-            found[address] = "a process %s: %s" % (hidden, what)
-    return found
+            said[address] = "a process %s: %s" % (hidden, what)
+    return said
 
 
 def _wait(host: Host, seconds: float) -> None:
@@ -143,26 +153,34 @@ def _of_mig(device: Optional[Json]) -> bool:
     return ((device or {}).get("mig") or {}).get("mode") == "enabled"
 
 
-def listed(host: Host, devices: List[Json], own: Optional[Own] = None) -> Users:
-    """The processes of others that NVML or /proc know on these GPUs; services of the driver's are not counted."""
+def listed(host: Host, devices: List[Json], own: Own) -> Users:
+    """The processes of others that NVML or /proc know on these GPUs; services of the driver's are not counted, and
+    neither is who only asks NVML how the GPU is."""
     users = Users()
-    minors = {}
+    by_file = {}
     for device in devices:
         address = str(device["address"])
         if device.get("minor") is not None:
-            minors[device_file(device["minor"])] = address
+            by_file[device_file(device["minor"])] = device
         for process in device.get("processes") or []:
             command = process.get("command") or command_of(host, process["pid"]) or "a process"
-            if _counts(process["pid"], command, own):
+            # What NVML lists is there, also where it cannot be seen from here.
+            if own.is_own(int(process["pid"])) is not True and not _is_service(command):
                 users.add(address, int(process["pid"]), _words(command, process["pid"], process.get("user")))
     for holder in gpu_holders.holders(host)[0]:
-        if not _counts(holder["pid"], holder["command"], own):
-            continue
-        for name in holder["devices"]:
-            if name in minors:
+        for device in [by_file[name] for name in holder["devices"] if name in by_file]:
+            if _works(holder, device) and _counts(holder["pid"], holder["command"], own):
                 words = _words(holder["command"], holder["pid"], holder.get("user"))
-                users.add(minors[name], int(holder["pid"]), words)
+                users.add(str(device["address"]), int(holder["pid"]), words)
     return users
+
+
+def _works(holder: Json, device: Json) -> bool:
+    """Whether who has a GPU's file open computes or draws with it. Monitors have it open, too: NVML lists no
+    context of theirs, and they do not use the driver's shared memory."""
+    return (
+        UNIFIED_MEMORY in holder["devices"] or device.get("processes") is None or holder["kind"] == "display"
+    )
 
 
 def device_file(minor: int) -> str:
@@ -170,10 +188,12 @@ def device_file(minor: int) -> str:
     return "%s%d" % (gpu_holders.DEVICES, minor)
 
 
-def _counts(pid: int, command: str, own: Optional[Own]) -> bool:
-    if gpu_holders.kind_of(os.path.basename(command)) == "service":
-        return False
-    return own is None or own.is_own(int(pid)) is False
+def _counts(pid: int, command: str, own: Own) -> bool:
+    return not _is_service(command) and own.is_own(int(pid)) is False
+
+
+def _is_service(command: str) -> bool:
+    return gpu_holders.kind_of(os.path.basename(command)) == "service"
 
 
 def _words(command: str, pid: int, user: Optional[str]) -> str:
@@ -236,7 +256,7 @@ class Watch:
             for pid in sample.get("processes") or []:
                 if pid not in self._judged and self._own().is_own(pid) is False:
                     command = command_of(self._host, pid)
-                    if command is not None and gpu_holders.kind_of(command) != "service":
+                    if command is not None and not _is_service(command):
                         self.users.add(str(sample["address"]), pid, _words(command, pid, None))
                 elif pid not in self._judged and self._own().is_own(pid):
                     self._judged.add(pid)

@@ -279,7 +279,7 @@ class Suite:
         devices = [self._devices[address] for address in sorted({str(row["address"]) for row in rows})]
         if not self.cancelled:
             now = [dict(device, processes=[]) for device in devices]  # the probe's list is of the beginning
-            came = occupied.look(self._host, now, settle_s=SETTLE_S)
+            came = occupied.look(self._host, now, self._runner.token, SETTLE_S)
             lost.update(came)
         for address in users.found:
             came.setdefault(address, str(users.words(address)))

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from fleet.agent.bench import container, explain
+from fleet.agent.bench import container, explain, source
 from fleet.agent.bench.container import Containers
 from fleet.agent.bench.ending import CANCELLED, DEADLINE, ENDED
 from fleet.agent.bench.output import Output
 from fleet.agent.bench.source import Folders
 from fleet.agent.host import Host
+from fleet.transport.bundle import Bundle
 from tests.agent.engine.fake import FakeEngine
 
 from .doubles import device, result_line, uuid
@@ -190,3 +191,14 @@ def test_the_sources_are_readable_by_everybody_and_removed_at_the_end(host: Host
         words = ["python3", "-S", "-E", "-c", "import fleet.agent.bench.torch_side.plan"]
         assert subprocess.run(words, cwd=code, check=False).returncode == 0
     assert not code.exists()
+
+
+def test_the_sources_come_out_of_the_zip_that_a_session_runs_from(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "bundle.zip"
+    bundle.write_bytes(Bundle.of_agent().data)
+    monkeypatch.setattr(source, "running_from", lambda: str(bundle))
+    with Folders(host) as folders:
+        words = ["python3", "-S", "-E", "-c", "import fleet.agent.bench.torch_side.plan"]
+        assert subprocess.run(words, cwd=folders.code, check=False).returncode == 0

@@ -49,11 +49,27 @@ def test_a_process_that_nvml_lists_is_named_with_its_pid(host: Host, samples: li
 def test_a_holder_of_the_device_file_counts_where_nvml_lists_nobody(
     host: Host, root: Path, samples: list[Any]
 ) -> None:
-    process(root, 4711, "python", files=("/dev/nvidiactl", "/dev/nvidia1"))
+    process(root, 4711, "python", files=("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"))
     process(root, 4712, "nvidia-persistenced", files=("/dev/nvidia0", "/dev/nvidia1"))
     found = occupied.look(host, [device(0), device(1)])
     assert list(found) == [address(1)]
     assert found[address(1)].startswith("python (pid 4711")
+
+
+def test_who_only_watches_a_gpu_does_not_work_on_it(host: Host, root: Path, samples: list[Any]) -> None:
+    process(root, 4711, "netdata", files=("/dev/nvidiactl", "/dev/nvidia0"))
+    process(root, 4712, "Xorg", files=("/dev/nvidiactl", "/dev/nvidia1"))
+    assert list(occupied.look(host, [device(0), device(1)])) == [address(1)]
+    assert address(0) in occupied.look(host, [device(0, processes=None)])  # nobody can say what it does
+
+
+def test_a_pid_in_the_samples_counts_once_it_is_not_the_benchmarks_own(
+    host: Host, root: Path, samples: list[Any]
+) -> None:
+    process(root, 10, "python", environment="FLEET_BENCH_TOKEN=abc")
+    process(root, 11, "train")
+    samples += [idle(0, processes=[10]), idle(1, processes=[11, 99])]
+    assert occupied.look(host, [device(0), device(1)], "abc") == {address(1): "train (pid 11)"}
 
 
 def test_a_light_but_busy_tenant_is_seen_by_its_utilisation(host: Host, samples: list[Any]) -> None:

@@ -1,7 +1,7 @@
 """One group in a container of this machine's own engine: real limits, a real mount, nothing left behind.
 
-The image is one of the lab's base images, which has a Python and no torch; a package of the test's own stands for
-torch in the mounted sources.
+The image is the lab's, with a torch for the CPU; where a program of the test's own runs in place of the torch side, an
+empty package stands before that torch, since it takes seconds to import.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fleet.agent.bench.container import OWNER, Containers, said, token_prefix
 from fleet.agent.bench.ending import DEADLINE, ENDED
 from fleet.agent.bench.output import Output
 from fleet.agent.bench.source import Folders
+from fleet.agent.bench.torch_side import plan
 from fleet.agent.engine import Engine, EngineError
 from fleet.agent.host import Host
 
@@ -45,12 +46,12 @@ HANGS = f"import sys, time\nsys.stdout.write({PRINTED!r})\nsys.stdout.flush()\nt
 
 
 def image(docker: Engine) -> str:
-    """A base image of the lab that is here."""
+    """The lab's image with torch, where it is here."""
     for found in docker.images():
         for name in found.get("RepoTags") or []:
-            if name.startswith("fleet-lab/host-"):
+            if name.startswith("fleet-lab/pytorch:"):
                 return str(name)
-    pytest.skip("no base image of the lab is here: fleet lab up makes it")
+    pytest.skip("the lab's image with torch is not here: fleet lab up makes it")
 
 
 @pytest.fixture
@@ -84,6 +85,17 @@ def run(
     (code / "fleet/agent/bench/torch_side/__main__.py").write_text(program)
     output = Output(told.append)
     return containers.run({**GROUP, **group}, {"group": "cpu"}, [], deadline_s, output), output, told
+
+
+def test_the_torch_side_measures_in_the_image(host: Host, containers: Containers) -> None:
+    output = Output(lambda text: None)
+    request = plan.request("cpu", "quick", [], {"deadline_s": 60})
+    ending = containers.run(GROUP, request, [], 120.0, output)
+    assert (ending.how, ending.code) == (ENDED, 0), (ending.refused, output.text)
+    assert [(one["test"], one["status"]) for one in output.results] == [("cpu.matrix_product", "measured")]
+    assert output.software is not None
+    assert output.software["torch"]
+    assert gone(host)
 
 
 def gone(host: Host) -> bool:
