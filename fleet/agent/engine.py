@@ -17,7 +17,7 @@ from fleet.agent import strict_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
     from fleet.agent.protocol import Json
 
@@ -188,6 +188,24 @@ class Engine:
         query = {"stdout": "1", "stderr": "1", "tail": "all" if tail is None else str(tail)}
         raw = self._raw(_Call("GET", self._versioned("/containers/%s/logs" % name), self.timeout_s, query))
         return demultiplex(raw).decode("utf-8", "replace")
+
+    def follow(
+        self, name: str, deadline_s: float, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[bytes]:
+        """What a container prints, both outputs as they come, until it ends. EngineUnavailable ("timeout") past
+        the deadline."""
+        query = {"stdout": "1", "stderr": "1", "follow": "1", "tail": "all"}
+        call = _Call("GET", self._versioned("/containers/%s/logs" % name), deadline_s, query)
+        connection = _Connection(self.socket_path, self.timeout_s)
+        try:
+            connection.set_deadline(deadline_s, cancelled)
+            connection.send(call)
+            status, headers = connection.read_head()
+            if status >= 300:
+                raise _error(status, connection.read_all(headers))
+            yield from frames(connection.body(headers))
+        finally:
+            connection.close()
 
     def networks(self) -> List[Json]:
         return _objects(self.get("/networks"))
@@ -536,6 +554,27 @@ def demultiplex(raw: bytes) -> bytes:
         out.append(raw[position + 8 : position + 8 + size])
         position += 8 + size
     return b"".join(out) if out else raw
+
+
+def frames(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """As :func:`demultiplex`, of an output that is still being written. Without headers (a terminal): as it is."""
+    pending, plain = b"", False
+    for piece in pieces:
+        pending += piece
+        while pending and not plain:
+            if len(pending) >= 4 and (pending[0] > 2 or pending[1:4] != b"\0\0\0"):
+                plain = True
+                break
+            if len(pending) < 8:
+                break
+            size = int.from_bytes(pending[4:8], "big")
+            if len(pending) < 8 + size:
+                break
+            yield pending[8 : 8 + size]
+            pending = pending[8 + size :]
+        if plain:
+            yield pending
+            pending = b""
 
 
 # --- image references

@@ -24,6 +24,7 @@ _FILES = {
     "apt": "apt",
     "apt_repository": "apt_repository",
     "assert": "assert_",
+    "benchmark": "benchmark",
     "command": "command",
     "container": "container",
     "container_check": "container_check",

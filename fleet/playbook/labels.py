@@ -15,6 +15,7 @@ _FILES = ("file", "json_file", "line", "link")
 # What a step of this kind is about needs no argument.
 _SAYS_ITSELF = {
     "agent_bundle": "its bundle",
+    "benchmark": "benchmarks",
     "cdi_specification": "CDI specification",
     "container_check": "GPUs in a container",
     "engine_process": "the engine",

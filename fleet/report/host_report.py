@@ -84,6 +84,7 @@ class HostReportBuilder:
             "findings": view.findings,
             "facts": view.facts,
             "container_check": (view.facts or {}).get("container_check"),
+            "benchmark": (view.facts or {}).get("benchmark"),
             "fleet_version": fleet.__version__,
             "controller": self._controller,
         }

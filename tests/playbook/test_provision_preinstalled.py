@@ -50,3 +50,23 @@ def test_without_an_engine_nothing_is_begun() -> None:
     steps, kinds = plan(rented_facts({"engine.responding": False, "engine.containers": None}))
     assert steps == []
     assert "failed" in kinds
+
+
+def test_benchmarks_are_run_where_they_are_asked_for() -> None:
+    def measured(**more: Any) -> list[dict[str, Any]]:
+        compiler = HostCompiler(load_playbook(PROVISION).plays[0], "rented01", {**VARIABLES, **more}, "7f3a")
+        facts, found = rented_facts(), []
+        while not compiler.done:
+            steps = compiler.segment(facts, {}, now_unix=facts["clock"]["unix"]).plan["steps"]
+            found += [step for step in steps if step["resource"] == "benchmark"]
+        return found
+
+    assert measured() == []
+    assert measured(benchmark="quick", image=None) == []
+    (step,) = measured(benchmark="full")
+    assert (step["args"]["suite"], step["args"]["where"], step["args"]["repeat"]) == (
+        "full",
+        "container",
+        False,
+    )
+    assert step["args"]["digest"] == VARIABLES["image_digest"]

@@ -70,7 +70,7 @@ KEYS_OF = {
     "network": ("network",),
     "services": ("systemd", "kubelet", "slurmd", "gpu_operator"),
     "sessions": ("desktop_sessions",),
-    "checks": ("container_check",),
+    "checks": ("container_check", "benchmark"),
 }
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KINDS = (
     "agent_bundle",
     "apt_repository",
+    "benchmark",
     "cdi_specification",
     "command",
     "container",

@@ -33,6 +33,9 @@ class FakeEngine:
         self.ends_with: Callable[[dict[str, Any]], str] | None = None  # what a container prints, by its body
         self.released = threading.Event()  # a wait for a container is answered once this is set
         self.released.set()
+        self.gone = threading.Event()  # a container was removed
+        self.no_limits = False  # it may not raise a container's limits
+        self.hangs = False  # a container's output goes on until it is removed
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.prefixes: set[str] = set()
         self.connections = 0
@@ -115,6 +118,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x;x=y\r\n%s\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\nTrailer: x\r\n\r\n")
 
+    def endless(self, name: str, found: dict[str, Any]) -> None:
+        """What it prints first, in two pieces; then nothing until the container is removed."""
+        assert self.engine.ends_with is not None
+        text = self.engine.ends_with(found["Config"]).encode()
+        frame = b"\1\0\0\0" + len(text).to_bytes(4, "big") + text
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in (frame[:5], frame[5:]):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.engine.gone.wait(30)
+        self.close_connection = True
+
     def route(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:
         engine = self.engine
         if path == "/_ping" and engine.ping_headers is not None:
@@ -149,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
                     "Id": name,
                     "Names": ["/" + name],
                     "Image": "x:1",
-                    "Labels": {},
+                    "Labels": found.get("Config", {}).get("Labels", {}),
                     "State": "running" if found["State"].get("Running") else "exited",
                 }
                 for name, found in engine.containers.items()
@@ -229,12 +246,17 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer(404, {"message": f"No such container: {name}"})
         if self.command == "DELETE":
             del engine.containers[name]
+            engine.gone.set()
             return self.answer(204)
+        if verb == "start" and engine.no_limits and found["Config"]["HostConfig"].get("Ulimits"):
+            return self.answer(500, {"message": "error setting rlimit type 8: operation not permitted"})
         if verb == "start" and engine.start_error is not None:
             return self.answer(500, {"message": engine.start_error})
         if verb == "wait":
             engine.released.wait(10)
             return self.answer(200, {"StatusCode": 0})
+        if verb == "logs" and query.get("follow") and engine.hangs:
+            return self.endless(name, found)
         if verb == "logs" and engine.ends_with is not None:
             text = engine.ends_with(found["Config"]).encode()
             return self.chunks(
