@@ -15,6 +15,7 @@ from fleet.cli.options import (
     host_options,
     inventory_argument,
     output_options,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ Exit codes: 0 nothing failed, 1 something could not be measured, 2 bad input, 3 
     help="In the pinned image, or with a Python of the host that has torch. Default: container.",
 )
 @click.option("--image", metavar="IMAGE[@DIGEST]", help="Measure in this image instead of the inventory's.")
+@click.option(
+    "--only",
+    metavar="GROUP,…",
+    multiple=True,
+    callback=words,
+    help="Of the suite, only these groups of tests: cpu, compute, training, compile, collectives, ddp, burn.",
+)
 @click.option("--gpus", metavar="LIST", help="all, or indexes and UUIDs with commas between them.")
 @click.option(
     "--occupied", is_flag=True, help="Measure GPUs that others use, too; the figures are worth little."
@@ -149,6 +157,8 @@ def _variables(options: dict[str, Any]) -> dict[str, object]:
         said["image"], said["image_digest"] = reference, digest or None
     if options["gpus"] is not None:
         said["benchmark_gpus"] = gpu_list(options["gpus"])
+    if options["only"]:
+        said["benchmark_groups"] = list(options["only"])
     if options["occupied"]:
         said["benchmark_occupied"] = True
     return said
@@ -188,8 +198,8 @@ def _ask_before_burning(session: Session, known: Inventory, options: dict[str, A
     facts = facts_of(
         hosts, ["gpu_probe"], session.scrubber, forks=options["forks"], accept_new=options["accept_new"]
     )
-    for words in power_lines(facts):
-        click.echo(session.scrubber(words), err=True)
+    for said in power_lines(facts):
+        click.echo(session.scrubber(said), err=True)
     if options["yes"]:
         return
     if not sys.stdin.isatty():

@@ -7,8 +7,10 @@ What was measured is in the report (``benchmark``); no figure fails the task. Th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fleet.agent.bench.torch_side import plan
 from fleet.modules.base import Answers, Argument, ArgumentProblem, Context, ControllerResult, Facts, Json
 from fleet.modules.container_toolkit import HOOK, SPECIFICATION
 from fleet.modules.image import check as image_check
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 DECIDES = True
 READS_FACTS = True
 SUITES = ("quick", "full", "burn")
+#: What the measuring processes find their code and their GPUs by.
+OWN_VARIABLES = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 # A step's whole time: that of all its groups of tests, and more than once.
 DEADLINES_S = {"quick": 1800.0, "full": 4 * 3600.0, "burn": 3600.0}
 ARGUMENTS = {
@@ -48,6 +52,12 @@ ARGUMENTS = {
     "occupied": Argument("boolean", default=False, description="measure GPUs that others use, too"),
     "repeat": Argument("boolean", default=False, description="measure again although nothing has changed"),
     "python": Argument("path", description="the host's Python that has torch, where: host"),
+    "groups": Argument(
+        "list", description="only these groups of the suite's tests: " + ", ".join(plan.GROUPS)
+    ),
+    "environment": Argument(
+        "mapping", default={}, description="variables of the measuring processes: NCCL_SOCKET_IFNAME, …"
+    ),
 }
 
 
@@ -62,7 +72,30 @@ def check(args: Json, in_handler: bool) -> list[ArgumentProblem]:
             gpu_request(gpus)
         except ArgumentProblem as problem:
             problems.append(problem)
-    return problems
+    return problems + _group_problems(args) + _environment_problems(args)
+
+
+def _group_problems(args: Json) -> list[ArgumentProblem]:
+    """Groups that no suite has."""
+    named = args.get("groups")
+    if not isinstance(named, list):
+        return []
+    unknown = [str(name) for name in named if name not in plan.GROUPS and "{{" not in str(name)]
+    there = ", ".join(plan.GROUPS)
+    return [
+        ArgumentProblem(f"{name!r} is no group of tests; there are {there}", "groups") for name in unknown
+    ]
+
+
+def _environment_problems(args: Json) -> list[ArgumentProblem]:
+    """Variables that the benchmark sets itself, and values that are not text."""
+    given = args.get("environment")
+    if not isinstance(given, Mapping):
+        return []
+    own = [str(name) for name in given if str(name).startswith("FLEET_") or name in OWN_VARIABLES]
+    problems = [ArgumentProblem(f"{name} is set by the benchmark itself", "environment") for name in own]
+    odd = [str(name) for name, value in given.items() if isinstance(value, (Mapping, list)) or value is None]
+    return problems + [ArgumentProblem(f"{name} needs a text or a number", "environment") for name in odd]
 
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
@@ -96,6 +129,8 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
         "evenly_occupied": args["occupied"],
         "repeat": args["repeat"],
         "python": None if in_container else args["python"],
+        "groups": args["groups"],
+        "environment": {str(name): str(value) for name, value in sorted((args["environment"] or {}).items())},
         "deadline_s": deadline_s,
         # What earlier steps may change, so that a check pass does not call the outcome of today tomorrow's.
         "reflects": [DAEMON_JSON, HOOK, SPECIFICATION, "/usr/bin/nvidia-smi", "/proc/driver/nvidia/version"],

@@ -158,6 +158,7 @@ def options(**changes: Any) -> dict[str, Any]:
     given = dict.fromkeys(("suite", "where", "image", "gpus", "limit"))
     return {
         **given,
+        "only": (),
         "occupied": False,
         "extra_vars": (),
         "yes": False,

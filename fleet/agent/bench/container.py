@@ -184,10 +184,13 @@ class Containers:
             "Cmd": ["-c", SCRIPT, "sh", json.dumps(request), str(needed)],
             "User": "0:0",
             "WorkingDir": "/",
-            "Env": ["%s=%s" % pair for pair in sorted(environment(CODE, LOCK, self.token).items())],
+            "Env": ["%s=%s" % pair for pair in sorted(self._environment().items())],
             "Labels": {LABEL: "benchmark", OWNER: token_prefix(self._host)},
             "HostConfig": host_config,
         }
+
+    def _environment(self) -> Dict[str, str]:
+        return environment(CODE, LOCK, self.token, self._args.get("environment"))
 
     def _device_request(self, gpus: List[Json]) -> Any:
         if self._by != "cdi":
@@ -214,15 +217,16 @@ def token_prefix(host: Host) -> str:
     return sha256(host.state_dir.encode("utf-8", "surrogateescape")).hex()[:16]
 
 
-def environment(code: str, lock: str, token: str) -> Dict[str, str]:
-    """What the torch side runs with, in a container and on the host."""
+def environment(code: str, lock: str, token: str, more: Optional[Json] = None) -> Dict[str, str]:
+    """What the torch side runs with, in a container and on the host; ``more`` is what the site adds."""
     return {
+        "NCCL_DEBUG": "INFO",
+        **{str(name): str(value) for name, value in (more or {}).items()},
         "PYTHONPATH": code,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "FLEET_BENCH_LOCK": lock,
         TOKEN: token,
-        "NCCL_DEBUG": "INFO",
     }
 
 

@@ -68,13 +68,14 @@ def find(host: Host, wanted: Optional[str]) -> Tuple[str, str]:
 
 
 class Processes:
-    """Runs groups with ``python``, a path of the host."""
+    """Runs groups with ``python``, a path of the host. ``more``: variables that the site adds."""
 
     where = "host"
     container: Optional[str] = None
 
-    def __init__(self, host: Host, python: str, folders: Folders) -> None:
+    def __init__(self, host: Host, python: str, folders: Folders, more: Optional[Json] = None) -> None:
         self._host = host
+        self._more = more
         self._python = python
         self._folders = folders
         self.token = new_token(host)
@@ -84,7 +85,8 @@ class Processes:
 
     def run(self, group: Json, request: Json, gpus: List[Json], deadline_s: float, output: Output) -> Ending:
         """One group to its end; ``gpus`` are named in ``request``."""
-        variables = environment(self._folders.code, os.path.join(self._folders.shared, "lock"), self.token)
+        lock = os.path.join(self._folders.shared, "lock")
+        variables = environment(self._folders.code, lock, self.token, self._more)
         variables["TORCHINDUCTOR_CACHE_DIR"] = variables["TRITON_CACHE_DIR"] = self._cache
         try:
             # Not by Host.run: its output files have names, and a later worker would wait for whoever writes there.

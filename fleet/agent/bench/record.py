@@ -40,6 +40,8 @@ def key(host: Host, args: Json, image: Optional[Json], info: Optional[Json], tor
     found["gpus"] = args.get("gpus") or "all"
     found["evenly_occupied"] = bool(args.get("evenly_occupied"))
     found["torch"] = torch
+    found["groups"] = args.get("groups")
+    found["environment"] = args.get("environment") or {}
     return found
 
 

@@ -153,7 +153,8 @@ class Suite:
     # -- the groups -------------------------------------------------------------------------------------
 
     def _all_groups(self) -> None:
-        groups = plan.groups(self._args["suite"], [row["uuid"] for row in targets.measurable(self.rows)])
+        there = [row["uuid"] for row in targets.measurable(self.rows)]
+        groups = plan.groups(self._args["suite"], there, only=self._args.get("groups"))
         lost: Dict[str, str] = {}  # GPUs that somebody began to use meanwhile, by address
         for place, group in enumerate(groups):
             if self._host.cancelled():

@@ -34,7 +34,7 @@ class Benchmark(Resource):
     """See the module. ``args``: suite "quick" | "full" | "burn", where "container" | "host", reference, digest
     (None: not pinned), request "auto" | "gpus" | "cdi", ``gpus`` ("all", a number, or a list of indexes and
     UUIDs), evenly_occupied (measure GPUs that others use, too), repeat, python (None: one that has torch is
-    looked for), deadline_s."""
+    looked for), groups (None: all of the suite), environment (variables that the site adds), deadline_s."""
 
     kind = "benchmark"
 
@@ -112,7 +112,7 @@ def _runner(host: Host, args: Json, folders: Folders) -> Any:
         return Containers(host, args, folders)
     from fleet.agent.bench.host import Processes, find
 
-    return Processes(host, find(host, args.get("python"))[0], folders)
+    return Processes(host, find(host, args.get("python"))[0], folders, args.get("environment"))
 
 
 RESOURCE = Benchmark()

@@ -75,15 +75,18 @@ _QUICK_SIZES = (8, 1 << 20, 1 << 26, 1 << 30)
 _LARGEST = 1 << 30
 
 
-def groups(suite: str, gpus: Sequence[str], burn_s: int = BURN_S) -> list[Json]:
+def groups(
+    suite: str, gpus: Sequence[str], burn_s: int = BURN_S, only: Optional[Sequence[str]] = None
+) -> list[Json]:
     """What to run, in order: ``[{"group", "gpu_uuids", "deadline_s", "needs_shm_bytes"}]``.
 
     ``gpus``: uuids of GPUs or MIG instances. The instances of MIG cannot talk to each other, so groups of
     several GPUs take whole ones only, and are left out for fewer than two. ``burn_s``: duration of ``burn``.
+    ``only``: of the suite's groups, those.
     """
     whole = [uuid for uuid in gpus if not uuid.startswith("MIG-")]
     planned = []
-    for group in _GROUPS_OF[suite]:
+    for group in (name for name in _GROUPS_OF[suite] if only is None or name in only):
         members = [] if group == "cpu" else whole if group in SEVERAL_GPUS else list(gpus)
         if (group in SEVERAL_GPUS and len(members) < 2) or (group != "cpu" and not members):
             continue
