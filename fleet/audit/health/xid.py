@@ -1,0 +1,203 @@
+"""Xids and SXids of the kernel log since the boot, with what the catalogue makes of each.
+
+An Xid that a program causes (13, 31, 43) does not take a host out of service; 79 does. One that follows from another is
+part of it. A log that could not be read, or that begins later than the boot, is no proof that there was none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fleet.audit.facts import Facts, fact
+from fleet.audit.findings import Finding, Severity
+from fleet.audit.health.devices import bound
+from fleet.audit.rule import Rule, Sample, Wanted, rule
+from fleet.catalogue.catalogue import load
+
+NEEDS: tuple[str, ...] = ()
+_SEVERITIES = {"critical": Severity.ERROR, "warn": Severity.WARNING, "info": Severity.INFO}
+#: Xid 154 says by a number that a recovery is needed; what it is is NVML's recovery action.
+RECOVERY_CHANGED = 154
+_ACTIONS = {
+    0: "none", 1: "GPU reset", 2: "reboot of the node", 3: "drain peer to peer", 4: "drain and reset",
+    5: "recovery of the IMEX domain", 6: "bus reset", 7: "system reboot",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the catalogue says of a code. ``severity``: info, warn, critical, depends or unknown."""
+
+    words: str
+    severity: str
+    action: str
+    source: str
+    application: bool
+
+
+def _meaning(code: int) -> Meaning | None:
+    known = load().xids.find(code)
+    if known is None:
+        return None
+    return Meaning(
+        known.meaning,
+        known.severity,
+        known.action,
+        known.provenance.source("severity"),
+        known.application_fault,
+    )
+
+
+def _xids(facts: Facts) -> list[Mapping[str, Any]]:
+    return list(fact(facts, "kernel_log.xids") or [])
+
+
+def _often(entry: Mapping[str, Any]) -> str:
+    """``, 3 times, last at 2026-11-30T11:58:00Z``."""
+    count, last = entry.get("count") or 1, entry.get("last_at")
+    return (f", {count} times" if count > 1 else "") + (f", last at {last}" if last else "")
+
+
+def _gpu(entry: Mapping[str, Any]) -> str | None:
+    return str(entry["address"]) if entry.get("address") else None
+
+
+def _xid_sample(code: int, **changes: Any) -> Sample:
+    entry = {
+        "code": code, "address": "0000:52:00.0", "printed_address": "PCI:0000:52:00", "gpu_instance": None,
+        "pid": None, "process": None, "first_at": None, "last_at": None, "count": 1, "text": "", "caused_by": None,
+        "subcode": None, "recovery_action": None, **changes,
+    }  # fmt: skip
+    log = {"source": "kmsg", "begins_at": None, "overwritten": False, "xids": [entry], "sxids": []}
+    return Sample({"kernel_log": log}, model="h100")
+
+
+@rule("health.xid.fault", known_bad=_xid_sample(79, text="GPU has fallen off the bus."))
+def fault(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """The driver reported no fault of a GPU (Xid) since the boot, other than those that a program caused."""
+    for entry in _xids(facts):
+        meaning = _meaning(entry["code"])
+        if meaning is None or meaning.application or _follows(facts, entry):
+            continue
+        severity, action = _SEVERITIES.get(meaning.severity), meaning.action
+        if entry.get("recovery_action"):
+            severity = Severity.ERROR
+            action = _ACTIONS.get(entry["recovery_action"], f"recovery action {entry['recovery_action']}")
+        if severity in (Severity.ERROR, Severity.WARNING):
+            yield self.finding(
+                f"Xid {entry['code']}: {meaning.words}{_often(entry)}",
+                observed=entry["code"],
+                limit="none",
+                source=meaning.source,
+                remedy=action,
+                severity=severity,
+                gpu=_gpu(entry),
+            )
+
+
+def _follows(facts: Facts, entry: Mapping[str, Any]) -> bool:
+    """Whether it is an echo of another one that is in the log for the same GPU."""
+    cause, address = entry.get("caused_by"), entry.get("address")
+    return cause is not None and any(
+        other["code"] == cause and other.get("address") == address for other in _xids(facts)
+    )
+
+
+@rule("health.xid.noted", known_bad=_xid_sample(13), severity=Severity.INFO)
+def noted(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """Xids that a program causes, or that only inform, are told and take no host out of service."""
+    for entry in _xids(facts):
+        meaning = _meaning(entry["code"])
+        if meaning is None or entry.get("recovery_action") or _follows(facts, entry):
+            continue
+        if meaning.application or meaning.severity == "info":
+            who = (
+                f" ({entry['process']}, pid {entry['pid']})"
+                if entry.get("process") and entry.get("pid")
+                else ""
+            )
+            yield self.finding(
+                f"Xid {entry['code']}: {meaning.words}{who}{_often(entry)}",
+                observed=entry["code"],
+                limit=None,
+                source=meaning.source,
+                remedy=meaning.action,
+                gpu=_gpu(entry),
+            )
+
+
+@rule("health.xid.not_in_catalogue", known_bad=_xid_sample(9999), severity=Severity.WARNING)
+def not_in_catalogue(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """What every Xid of the log means is known."""
+    for entry in _xids(facts):
+        meaning = _meaning(entry["code"])
+        if meaning is None or meaning.severity == "unknown":
+            yield self.finding(
+                f"Xid {entry['code']}: {meaning.words if meaning else 'not in the catalogue'}{_often(entry)}",
+                observed=entry["code"],
+                limit="an Xid whose action is published",
+                source="fleet/catalogue/data/xid.yaml",
+                remedy=f"what it means is not published: fleet catalogue show xid {entry['code']}; ask NVIDIA",
+                gpu=_gpu(entry),
+            )
+
+
+def _sxid_sample() -> Sample:
+    entry = {
+        "code": 20034, "switch": "nvidia-nvswitch0", "address": "0000:07:00.0", "fatal": True, "link": 30,
+        "first_at": None, "last_at": None, "count": 1, "text": "Fatal, Link 30 LTSSM Fault Up",
+    }  # fmt: skip
+    log = {"source": "kmsg", "begins_at": None, "overwritten": False, "xids": [], "sxids": [entry]}
+    return Sample({"kernel_log": log}, model="h100")
+
+
+@rule("health.xid.switch", known_bad=_sxid_sample())
+def switch(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """No NVSwitch reported a fatal error (SXid) since the boot."""
+    for entry in fact(facts, "kernel_log.sxids") or []:
+        link = f", link {entry['link']}" if entry.get("link") is not None else ""
+        fatal = entry.get("fatal")
+        yield self.finding(
+            f"SXid {entry['code']} of {entry.get('switch') or entry.get('address')}{link}: "
+            f"{'fatal' if fatal else 'not fatal' if fatal is False else 'whether fatal is not said'}{_often(entry)}",
+            observed=entry["code"],
+            limit="none fatal",
+            source="NVIDIA fabric manager user guide: SXids",
+            remedy="drain the host; reset all GPUs and switches, or reboot"
+            if fatal is not False
+            else "watch it",
+            severity=None if fatal else Severity.INFO if fatal is False else Severity.WARNING,
+        )
+
+
+@rule(
+    "health.xid.log",
+    known_bad=Sample({"kernel_log": None, "kernel_log_reason": "permission"}, model="h100"),
+    severity=Severity.WARNING,
+)
+def log(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """The kernel log can be read, from the boot on: where it cannot, nothing is known of Xids."""
+    if not bound(facts):
+        return
+    if fact(facts, "kernel_log") is None:
+        reason = fact(facts, "kernel_log_reason")
+        if reason is not None:
+            remedy = (
+                "run fleet where it may become root"
+                if reason == "permission"
+                else "read it on the host: dmesg"
+            )
+            found = self.unknown(facts, "kernel_log", consequence="; so Xids are not seen", remedy=remedy)
+            yield found if reason != "not_supported" else replace(found, severity=Severity.INFO)
+    elif fact(facts, "kernel_log.overwritten"):
+        begins = fact(facts, "kernel_log.begins_at")
+        yield self.finding(
+            f"the kernel log begins at {begins or 'some time after the boot'}: Xids before that are not seen",
+            observed=begins,
+            limit="the boot",
+            source="the kernel's ring buffer overwrites its oldest lines",
+            remedy="keep the journal on disk (Storage=persistent), or boot with a larger log_buf_len",
+            severity=Severity.INFO,
+        )
