@@ -133,8 +133,7 @@ def test_fires_on_its_known_bad_sample(rule: Rule) -> None:
 def test_the_known_bad_sample_is_bad_for_that_one_reason(rule: Rule) -> None:
     fired = evaluate(sample_facts(rule), rule.known_bad.wanted)
     assert rule.id in [finding.id for finding in fired]
-    allowed = {"health.presence.unknown", "health.xid.log"}
-    assert {finding.id for finding in fired} - {rule.id} <= allowed
+    assert {finding.id for finding in fired} == {rule.id}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

@@ -38,7 +38,7 @@ class Meaning:
 
 
 def _meaning(code: int) -> Meaning | None:
-    known = load().xids.find(code)
+    known: Any = load().xids.find(code)  # type: ignore[attr-defined]
     if known is None:
         return None
     return Meaning(
@@ -183,14 +183,9 @@ def log(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         return
     if fact(facts, "kernel_log") is None:
         reason = fact(facts, "kernel_log_reason")
-        if reason is not None:
-            remedy = (
-                "run fleet where it may become root"
-                if reason == "permission"
-                else "read it on the host: dmesg"
-            )
-            found = self.unknown(facts, "kernel_log", consequence="; so Xids are not seen", remedy=remedy)
-            yield found if reason != "not_supported" else replace(found, severity=Severity.INFO)
+        remedy = "run fleet where it may become root" if reason == "permission" else "read it there: dmesg"
+        found = self.unknown(facts, "kernel_log", consequence="; so Xids are not seen", remedy=remedy)
+        yield found if reason != "not_supported" else replace(found, severity=Severity.INFO)
     elif fact(facts, "kernel_log.overwritten"):
         begins = fact(facts, "kernel_log.begins_at")
         yield self.finding(
