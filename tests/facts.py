@@ -55,7 +55,14 @@ def health_facts(model: str = "h100", changes: Mapping[str, Any] | None = None) 
         facts["nvswitches"] = []
         facts["driver"]["fabric_manager"] = {"version": None, "active": False}
     facts["gpu_probe"] = probe
-    facts["kernel_log"] = {"source": "kmsg", "begins_at": None, "overwritten": False, "xids": [], "sxids": []}
+    facts["kernel_log"] = {
+        "source": "kmsg",
+        "begins_at": None,
+        "overwritten": False,
+        "xids": [],
+        "sxids": [],
+        "fallen_off_bus": [],
+    }
     facts["interconnect"] = {
         "ports": [], "ofed_version": None, "doca_version": None, "nvidia_fs_version": None, "gdrcopy_version": None,
         "gpu_direct": {"nvidia_peermem": False, "dma_buf": False}, "iommu": {"groups": 0, "translating": False},

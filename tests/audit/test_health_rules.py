@@ -44,6 +44,7 @@ EXPECTED = {
     "health.xid.fault": E,
     "health.xid.noted": I,
     "health.xid.not_in_catalogue": W,
+    "health.xid.fallen_off_bus": E,
     "health.xid.switch": E,
     "health.xid.log": W,
     "health.memory.uncorrected": E,

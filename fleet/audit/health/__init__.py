@@ -1,15 +1,14 @@
 """Health: rules over the facts of a host and of each of its GPUs, one file per component.
 
 ``wanted`` is what the inventory expects, all of it optional: ``{"gpus": {"count": 8, "nvlinks": 18}, "now_unix",
-"age_limit_s"}``. Findings here block nothing; who asks decides what an error means (``fleet health --fail-on``, a gate
-of a roll-out). A value that is null because a card does not have it gives nothing; one that could not be read does.
-How they are shown: :mod:`fleet.report.health`.
+"age_limit_s", "partial"}``. Findings here block nothing; who asks decides what an error means (``fleet health
+--fail-on``, a gate of a roll-out). A value that is null because a card does not have it gives nothing; one that could
+not be read does. How they are shown: :mod:`fleet.report.health`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
 from functools import cache
 
 from fleet.audit.facts import Facts
@@ -29,7 +28,6 @@ def rules() -> tuple[Rule, ...]:
     return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Rule))
 
 
-def evaluate(facts: Facts, wanted: Wanted, components: Collection[str] = COMPONENTS) -> list[Finding]:
-    """All findings on one host, in the order of :func:`rules`; of some components only, where facts hold no more."""
-    chosen = [each for each in rules() if each.id.split(".")[1] in components]
-    return [finding for each in chosen for finding in each.evaluate(facts, wanted)]
+def evaluate(facts: Facts, wanted: Wanted) -> list[Finding]:
+    """All findings on one host, in the order of :func:`rules`."""
+    return [finding for each in rules() for finding in each.evaluate(facts, wanted)]

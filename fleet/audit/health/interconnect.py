@@ -20,8 +20,8 @@ _COUNTERS = ("symbol_error", "link_error_recovery", "local_link_integrity_errors
 
 def _port(number: int, **changes: Any) -> dict[str, Any]:
     return {
-        "device": f"mlx5_{number}", "port": 1, "address": f"0000:{0x18 + number:02x}:00.0", "link_layer": "InfiniBand",
-        "state": "active", "physical_state": "LinkUp", "rate_gbit_s": 400.0, "firmware": "28.39.3004", "netdev": None,
+        "device": f"mlx5_{number}", "port": 1, "address": f"0000:{0x18 + number:02x}:00.0", "link_layer": "infiniband",
+        "state": "active", "physical_state": "link_up", "rate_gbit_s": 400.0, "firmware": "28.39.3004", "netdev": None,
         "numa_node": 0, "errors": {}, **changes,
     }  # fmt: skip
 
@@ -59,7 +59,7 @@ def unknown(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 @rule(
     "health.interconnect.port",
-    known_bad=_bad(ports=[_port(0), _port(1, state="down", physical_state="Polling")]),
+    known_bad=_bad(ports=[_port(0), _port(1, state="down", physical_state="polling")]),
     severity=Severity.WARNING,
 )
 def port_state(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def port_state(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         state, layer = port.get("state"), port.get("link_layer")
         if state == "active" or state is None:
             continue
-        unused = layer != "InfiniBand" or str(port.get("physical_state")).lower() == "disabled"
+        unused = layer != "infiniband" or port.get("physical_state") == "disabled"
         waits = state in ("init", "armed")
         yield self.finding(
             f"{_name(port)} ({layer}) is {state}" + (": it waits for a subnet manager" if waits else ""),
@@ -133,7 +133,7 @@ def port_errors(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def gpu_direct(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Where GPUs and active InfiniBand ports meet, GPUDirect RDMA has a way: nvidia_peermem or dma-buf."""
-    active = [p for p in _ports(facts) if p.get("state") == "active" and p.get("link_layer") == "InfiniBand"]
+    active = [p for p in _ports(facts) if p.get("state") == "active" and p.get("link_layer") == "infiniband"]
     ways = fact(facts, "interconnect.gpu_direct") or {}
     if active and ways.get("nvidia_peermem") is False and ways.get("dma_buf") is False:
         yield self.finding(

@@ -40,9 +40,14 @@ _FAILED = {
 
 @rule("health.unknown.value", known_bad=Sample(_FAILED, model="rtx4090"), severity=Severity.WARNING)
 def value(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
-    """Every value that a rule needs of a GPU is known, or the GPU does not have it."""
+    """Every value that a rule needs of a GPU is known, or the GPU does not have it. Reads ``partial``.
+
+    Of facts that are partial from the start, such as a saved query of nvidia-smi, what was not asked for is not missed.
+    """
     for device, address in answering(facts):
-        for reason, paths in _unknown(device).items():
+        for reason, paths in unknown_paths(device).items():
+            if reason == "not_collected" and wanted.get("partial"):
+                continue
             more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
             yield self.finding(
                 f"not known: {', '.join(paths[:_SHOWN])}{more} ({_WORDS.get(reason, reason)}{_said(device, paths[0])})",
@@ -54,7 +59,8 @@ def value(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
             )
 
 
-def _unknown(device: Device) -> dict[str, list[str]]:
+def unknown_paths(device: Device) -> dict[str, list[str]]:
+    """What rules need and nobody knows, by reason."""
     found: dict[str, list[str]] = {}
     for path in needs():
         if fact(device, path) is None:

@@ -68,9 +68,16 @@ def _xid_sample(code: int, **changes: Any) -> Sample:
     entry = {
         "code": code, "address": "0000:52:00.0", "printed_address": "PCI:0000:52:00", "gpu_instance": None,
         "pid": None, "process": None, "first_at": None, "last_at": None, "count": 1, "text": "", "caused_by": None,
-        "subcode": None, "recovery_action": None, **changes,
+        "subcode": None, "fatal": None, "recovery_action": None, **changes,
     }  # fmt: skip
-    log = {"source": "kmsg", "begins_at": None, "overwritten": False, "xids": [entry], "sxids": []}
+    log = {
+        "source": "kmsg",
+        "begins_at": None,
+        "overwritten": False,
+        "xids": [entry],
+        "sxids": [],
+        "fallen_off_bus": [],
+    }
     return Sample({"kernel_log": log}, model="h100")
 
 
@@ -82,6 +89,8 @@ def fault(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         if meaning is None or meaning.application or _follows(facts, entry):
             continue
         severity, action = _SEVERITIES.get(meaning.severity), meaning.action
+        if entry.get("fatal") is not None:  # 144 to 150 say it themselves
+            severity = Severity.ERROR if entry["fatal"] else Severity.WARNING
         if entry.get("recovery_action"):
             severity = Severity.ERROR
             action = _ACTIONS.get(entry["recovery_action"], f"recovery action {entry['recovery_action']}")
@@ -144,12 +153,44 @@ def not_in_catalogue(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Findi
             )
 
 
+@rule(
+    "health.xid.fallen_off_bus",
+    known_bad=Sample(
+        {
+            "kernel_log.fallen_off_bus": [
+                {"address": "0000:52:00.0", "at": None, "text": "GPU has fallen off the bus."}
+            ]
+        },
+        model="h100",
+    ),
+)
+def fallen_off_bus(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """The driver said of no GPU that it has fallen off the bus: not always with an Xid."""
+    for entry in fact(facts, "kernel_log.fallen_off_bus") or []:
+        at = f", at {entry['at']}" if entry.get("at") else ""
+        yield self.finding(
+            f"the GPU has fallen off the bus, by the kernel log and without an Xid{at}",
+            observed="fallen off the bus",
+            limit="none",
+            source="NVIDIA/NVSentinel issue 155: not every GPU that is lost has an Xid",
+            remedy="drain the host, power it off and on; where it is lost again, reseat or replace it",
+            gpu=_gpu(entry),
+        )
+
+
 def _sxid_sample() -> Sample:
     entry = {
         "code": 20034, "switch": "nvidia-nvswitch0", "address": "0000:07:00.0", "fatal": True, "link": 30,
         "first_at": None, "last_at": None, "count": 1, "text": "Fatal, Link 30 LTSSM Fault Up",
     }  # fmt: skip
-    log = {"source": "kmsg", "begins_at": None, "overwritten": False, "xids": [], "sxids": [entry]}
+    log = {
+        "source": "kmsg",
+        "begins_at": None,
+        "overwritten": False,
+        "xids": [],
+        "sxids": [entry],
+        "fallen_off_bus": [],
+    }
     return Sample({"kernel_log": log}, model="h100")
 
 
