@@ -18,12 +18,13 @@ Examples:
   fleet health site.yaml --limit gpu07 -v         every GPU of it, remarks, and where limits come from
   fleet health site.yaml --fail-on warning --json a gate: exit 4 for warnings, too
   fleet health site.yaml --from last              by the last reports; an old one is stale, not healthy
-  fleet health --from-capture gpu07.xml gpu08.txt what nvidia-smi -q -x, -q or a CSV query printed, offline
+  fleet health --from-capture gpu07.xml gpu08.txt
+                                                  what nvidia-smi -q -x, -q or a query printed
 
 What may be expected of a host stands in the inventory: gpu_count, gpu_nvlinks. Every rule: docs/health.md
 
 \b
-Exit codes: 0 healthy, 4 findings, 1 a host could not be judged, 2 bad input, 3 a host was unreachable."""
+Exit codes: 0 healthy, 4 findings, 1 a host could not be judged, 2 bad input, 3 unreachable."""
 
 
 @click.command(epilog=EXAMPLES)

@@ -12,23 +12,17 @@ from typing import Any
 
 from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.health.devices import bound
+from fleet.audit.health.devices import bound, catalogued
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.catalogue.catalogue import load
 
 NEEDS: tuple[str, ...] = ()
 _SEVERITIES = {"critical": Severity.ERROR, "warn": Severity.WARNING, "info": Severity.INFO}
-#: Xid 154 says by a number that a recovery is needed; what it is is NVML's recovery action.
-RECOVERY_CHANGED = 154
-_ACTIONS = {
-    0: "none", 1: "GPU reset", 2: "reboot of the node", 3: "drain peer to peer", 4: "drain and reset",
-    5: "recovery of the IMEX domain", 6: "bus reset", 7: "system reboot",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the catalogue says of a code. ``severity``: info, warn, critical, depends or unknown."""
+    """What the catalogue makes of one entry of the log. ``severity``: info, warn, critical, depends or unknown."""
 
     words: str
     severity: str
@@ -37,17 +31,29 @@ class Meaning:
     application: bool
 
 
-def _meaning(code: int) -> Meaning | None:
-    known: Any = load().xids.find(code)  # type: ignore[attr-defined]
-    if known is None:
-        return None
+def _meaning(facts: Facts, entry: Mapping[str, Any]) -> Meaning:
+    catalogue: Any = load()
+    known = catalogue.xids.of(entry["code"], _architecture(facts, entry))
+    asked = catalogue.xids.recovery_actions.get(entry.get("recovery_action"))
+    steps = [asked] if asked else [known.immediate, known.investigatory]
+    actions = dict.fromkeys(step.text for step in steps if step is not None)
     return Meaning(
-        known.meaning,
-        known.severity,
-        known.action,
-        known.provenance.source("severity"),
+        known.meaning or "not in the catalogue",
+        str(catalogue.xids.severity_of(entry, _architecture(facts, entry))),
+        "; if it comes back: ".join(actions)
+        or "no action is published: ask NVIDIA with nvidia-bug-report.sh",
+        known.source or "fleet/catalogue/data/xids.yaml",
         known.application_fault,
     )
+
+
+def _architecture(facts: Facts, entry: Mapping[str, Any]) -> str | None:
+    """That of the GPU at the entry's address: some codes meant something else before Ampere."""
+    for gpu in bound(facts):
+        if gpu.get("address") == entry.get("address"):
+            known = catalogued(facts, gpu)
+            return known.architecture.id if known is not None else None
+    return None
 
 
 def _xids(facts: Facts) -> list[Mapping[str, Any]]:
@@ -85,22 +91,17 @@ def _xid_sample(code: int, **changes: Any) -> Sample:
 def fault(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """The driver reported no fault of a GPU (Xid) since the boot, other than those that a program caused."""
     for entry in _xids(facts):
-        meaning = _meaning(entry["code"])
-        if meaning is None or meaning.application or _follows(facts, entry):
+        meaning = _meaning(facts, entry)
+        severity = _SEVERITIES.get(meaning.severity)
+        if meaning.application or entry.get("caused_by") is not None:
             continue
-        severity, action = _SEVERITIES.get(meaning.severity), meaning.action
-        if entry.get("fatal") is not None:  # 144 to 150 say it themselves
-            severity = Severity.ERROR if entry["fatal"] else Severity.WARNING
-        if entry.get("recovery_action"):
-            severity = Severity.ERROR
-            action = _ACTIONS.get(entry["recovery_action"], f"recovery action {entry['recovery_action']}")
         if severity in (Severity.ERROR, Severity.WARNING):
             yield self.finding(
                 f"Xid {entry['code']}: {meaning.words}{_often(entry)}",
                 observed=entry["code"],
                 limit="none",
                 source=meaning.source,
-                remedy=action,
+                remedy=meaning.action,
                 severity=severity,
                 gpu=_gpu(entry),
             )
@@ -118,37 +119,35 @@ def _follows(facts: Facts, entry: Mapping[str, Any]) -> bool:
 def noted(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Xids that a program causes, or that only inform, are told and take no host out of service."""
     for entry in _xids(facts):
-        meaning = _meaning(entry["code"])
-        if meaning is None or entry.get("recovery_action") or _follows(facts, entry):
+        meaning, follows = _meaning(facts, entry), entry.get("caused_by")
+        if _follows(facts, entry) or not (meaning.application or meaning.severity == "info" or follows):
             continue
-        if meaning.application or meaning.severity == "info":
-            who = (
-                f" ({entry['process']}, pid {entry['pid']})"
-                if entry.get("process") and entry.get("pid")
-                else ""
-            )
-            yield self.finding(
-                f"Xid {entry['code']}: {meaning.words}{who}{_often(entry)}",
-                observed=entry["code"],
-                limit=None,
-                source=meaning.source,
-                remedy=meaning.action,
-                gpu=_gpu(entry),
-            )
+        who = (
+            f" ({entry['process']}, pid {entry['pid']})" if entry.get("process") and entry.get("pid") else ""
+        )
+        after = f", caused by Xid {follows}" if follows is not None else ""
+        yield self.finding(
+            f"Xid {entry['code']}: {meaning.words}{who}{after}{_often(entry)}",
+            observed=entry["code"],
+            limit=None,
+            source=meaning.source,
+            remedy=meaning.action,
+            gpu=_gpu(entry),
+        )
 
 
 @rule("health.xid.not_in_catalogue", known_bad=_xid_sample(9999), severity=Severity.WARNING)
 def not_in_catalogue(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """What every Xid of the log means is known."""
     for entry in _xids(facts):
-        meaning = _meaning(entry["code"])
-        if meaning is None or meaning.severity == "unknown":
+        meaning = _meaning(facts, entry)
+        if meaning.severity in ("unknown", "depends") and entry.get("caused_by") is None:
             yield self.finding(
-                f"Xid {entry['code']}: {meaning.words if meaning else 'not in the catalogue'}{_often(entry)}",
+                f"Xid {entry['code']}: {meaning.words}{_often(entry)}",
                 observed=entry["code"],
                 limit="an Xid whose action is published",
-                source="fleet/catalogue/data/xid.yaml",
-                remedy=f"what it means is not published: fleet catalogue show xid {entry['code']}; ask NVIDIA",
+                source=meaning.source,
+                remedy=meaning.action,
                 gpu=_gpu(entry),
             )
 
@@ -197,18 +196,25 @@ def _sxid_sample() -> Sample:
 @rule("health.xid.switch", known_bad=_sxid_sample())
 def switch(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """No NVSwitch reported a fatal error (SXid) since the boot."""
+    catalogue: Any = load()
     for entry in fact(facts, "kernel_log.sxids") or []:
+        known, fatal = catalogue.xids.sxid(entry["code"]), entry.get("fatal")
+        if fatal is None and known is not None:
+            fatal = known.fatal
+        name = f" ({known.name})" if known is not None else ""
         link = f", link {entry['link']}" if entry.get("link") is not None else ""
-        fatal = entry.get("fatal")
+        word = {True: "fatal", False: "not fatal"}.get(fatal, "whether it is fatal is not known")
         yield self.finding(
-            f"SXid {entry['code']} of {entry.get('switch') or entry.get('address')}{link}: "
-            f"{'fatal' if fatal else 'not fatal' if fatal is False else 'whether fatal is not said'}{_often(entry)}",
+            f"SXid {entry['code']}{name} of {entry.get('switch') or entry.get('address')}{link}: "
+            f"{word}{_often(entry)}",
             observed=entry["code"],
             limit="none fatal",
-            source="NVIDIA fabric manager user guide: SXids",
-            remedy="drain the host; reset all GPUs and switches, or reboot"
-            if fatal is not False
-            else "watch it",
+            source=known.provenance.source("fatal")
+            if known is not None
+            else "fleet/catalogue/data/xids.yaml",
+            remedy=known.immediate.text
+            if known is not None
+            else "drain, reset all GPUs and switches, or reboot",
             severity=None if fatal else Severity.INFO if fatal is False else Severity.WARNING,
         )
 
