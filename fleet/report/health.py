@@ -182,7 +182,10 @@ def _notes(hosts: Mapping[str, Any], width: int) -> list[Line]:
     for name, host in hosts.items():
         for note in host["notes"]:
             same.setdefault(note, []).append(name)
-    words = [f"{ranges(names)}: {printable(note)}" for note, names in same.items()]
+    alone = len(hosts) == 1
+    words = [
+        printable(note) if alone else f"{ranges(names)}: {printable(note)}" for note, names in same.items()
+    ]
     return [line(Span(part, DIM)) for each in words for part in _wrapped(each, width)]
 
 

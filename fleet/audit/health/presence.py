@@ -92,15 +92,20 @@ def _of_status(self: Rule, facts: Facts, status: str, what: str, remedy: str) ->
     for device in devices(facts):
         if device.get("status") == status:
             address = str(device["address"])
-            said = f": {device['message']}" if device.get("message") else ""
             yield self.finding(
-                f"{what}{_slot(facts, device)}{said}",
+                f"{what}{_slot(facts, device)}{_said(device.get('message'), what)}",
                 observed=status,
                 limit="ok",
                 source=_NVML,
                 remedy=remedy.format(address=address),
                 gpu=address,
             )
+
+
+def _said(message: object, what: str) -> str:
+    """What NVML said, where that is more than the finding says by itself."""
+    words = " ".join(str(message or "").split())
+    return f": {words}" if words and words.lower().rstrip(".") not in what.lower() else ""
 
 
 def _slot(facts: Facts, device: Device) -> str:
@@ -136,8 +141,9 @@ def silent(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
 @rule("health.presence.unreadable", known_bad=Sample({"gpu_probe.devices.2.status": "error"}, model="h100"))
 def unreadable(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
-    """NVML can read every GPU."""
-    yield from _of_status(self, facts, "error", "NVML cannot read this GPU", _RESET)
+    """Every GPU can be read."""
+    remedy = f"look again: nvidia-smi -q -i {{address}}; where it stays so, {_RESET}"
+    yield from _of_status(self, facts, "error", "this GPU cannot be read", remedy)
 
 
 @rule("health.presence.no_devices", known_bad=Sample({"gpu_probe.status": "no_devices"}, model="h100"))
@@ -173,14 +179,15 @@ def timeout(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 @rule("health.presence.error", known_bad=Sample({"gpu_probe.status": "error"}, model="h100"))
 def error(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """NVML could be asked."""
-    yield from _of_probe(self, facts, "error", "NVML could not be asked", "run nvidia-smi -q on the host")
+    yield from _of_probe(
+        self, facts, "error", "the GPUs could not be asked for", "run nvidia-smi -q on the host"
+    )
 
 
 def _of_probe(self: Rule, facts: Facts, status: str, what: str, remedy: str) -> Iterator[Finding]:
     if fact(facts, "gpu_probe.status") == status:
-        said = fact(facts, "gpu_probe.message")
         yield self.finding(
-            f"{what}: {said}" if said else what,
+            f"{what}{_said(fact(facts, 'gpu_probe.message'), what)}",
             observed=status,
             limit="ok",
             source=_NVML,
