@@ -158,7 +158,7 @@ def health_of(compiler: Compiler, facts: Any) -> tuple[HostOutcome, list[dict[st
     )
     link = Link(SETTINGS, lambda settings: agent, control)
 
-    def publish(kind: str, **data: Any) -> None:
+    def publish(kind: str, /, **data: Any) -> None:
         if kind == "controller_result" and data["kind"] == "finding":
             published.append(data)
 
