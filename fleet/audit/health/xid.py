@@ -32,14 +32,15 @@ class Meaning:
 
 
 def _meaning(facts: Facts, entry: Mapping[str, Any]) -> Meaning:
-    catalogue: Any = load()
-    known = catalogue.xids.of(entry["code"], _architecture(facts, entry))
-    asked = catalogue.xids.recovery_actions.get(entry.get("recovery_action"))
+    catalogue = load().xids
+    known = catalogue.of(entry["code"], _architecture(facts, entry))
+    number = entry.get("recovery_action")
+    asked = catalogue.recovery_actions.get(number) if number is not None else None
     steps = [asked] if asked else [known.immediate, known.investigatory]
     actions = dict.fromkeys(step.text for step in steps if step is not None)
     return Meaning(
         known.meaning or "not in the catalogue",
-        str(catalogue.xids.severity_of(entry, _architecture(facts, entry))),
+        str(catalogue.severity_of(entry, _architecture(facts, entry))),
         "; if it comes back: ".join(actions)
         or "no action is published: ask NVIDIA with nvidia-bug-report.sh",
         known.source or "fleet/catalogue/data/xids.yaml",
@@ -196,9 +197,8 @@ def _sxid_sample() -> Sample:
 @rule("health.xid.switch", known_bad=_sxid_sample())
 def switch(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """No NVSwitch reported a fatal error (SXid) since the boot."""
-    catalogue: Any = load()
     for entry in fact(facts, "kernel_log.sxids") or []:
-        known, fatal = catalogue.xids.sxid(entry["code"]), entry.get("fatal")
+        known, fatal = load().xids.sxid(entry["code"]), entry.get("fatal")
         if fatal is None and known is not None:
             fatal = known.fatal
         name = f" ({known.name})" if known is not None else ""
