@@ -20,7 +20,8 @@ class Finding:
     """One thing a rule found.
 
     ``observed`` and ``limit`` are values as messages show them (None: could not be read, or has no limit).
-    ``needs_leave`` marks findings that ``--disrupt`` overrules; ``blocks`` those that stop the host.
+    ``needs_leave`` marks findings that ``--disrupt`` overrules; ``blocks`` those that stop the host. ``gpu``: the
+    PCI address of the one GPU it is about; None where it is about the host.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Finding:
     limit_source: str
     remedy: str
     needs_leave: bool = False
+    gpu: str | None = None
 
     @property
     def blocks(self) -> bool:
@@ -38,8 +40,8 @@ class Finding:
         return self.severity is Severity.ERROR
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as events and reports carry it."""
-        return {
+        """The finding as events and reports carry it; ``gpu`` only where there is one."""
+        document = {
             "id": self.id,
             "severity": self.severity.value,
             "what": self.what,
@@ -49,3 +51,4 @@ class Finding:
             "remedy": self.remedy,
             "needs_leave": self.needs_leave,
         }
+        return document if self.gpu is None else {**document, "gpu": self.gpu}

@@ -10,6 +10,7 @@ from typing import Any
 
 from fleet.audit.facts import Facts, fact
 from fleet.catalogue.catalogue import load
+from fleet.catalogue.fabric import FabricNeeds, fabric_needs
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.versions import Version, driver_version
 
@@ -108,3 +109,13 @@ def best_branch(gpus: Iterable[HostGpu], flavour: str = "auto") -> int | None:
     lasting = {branch.number for branch in load().drivers.all if branch.type != "new_feature"}
     fitting = [number for number, one in common(gpus) if number in lasting and flavour in ("auto", one)]
     return max(fitting, default=None)
+
+
+def fabric_manager_needs(facts: Facts) -> FabricNeeds | None:
+    """What this host's GPUs need beside the driver, where that is a fabric manager on the host itself."""
+    switches = bool(fact(facts, "nvswitches"))
+    for gpu in host_gpus(facts):
+        needs = fabric_needs(gpu.known, switches) if gpu.known is not None else None
+        if needs is not None and needs.exact and "fabric_manager" in needs.needs:
+            return needs
+    return None

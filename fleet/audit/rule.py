@@ -23,12 +23,14 @@ RuleFunction = Callable[[Facts, Wanted], "Iterable[Finding]"]
 class Sample:
     """What must make a rule fire: values by dotted path, laid over healthy facts, and ``wanted``.
 
-    ``gpu``: they are laid over the host that has GPUs.
+    ``gpu``: they are laid over the host that has GPUs. ``model``: over the host with GPUs of that model, as
+    :mod:`tests.devices` has them, with what NVML says of each.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     wanted: Mapping[str, Any] = field(default_factory=dict)
     gpu: bool = False
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class Rule:
         source: str,
         remedy: str,
         severity: Severity | None = None,
+        gpu: str | None = None,
     ) -> Finding:
-        """A finding of this rule."""
+        """A finding of this rule; ``gpu`` is the PCI address of the GPU it is about."""
         return Finding(
             self.id,
             severity or self.severity,
@@ -74,6 +77,7 @@ class Rule:
             source,
             remedy,
             needs_leave=self.needs_leave,
+            gpu=gpu,
         )
 
     def unknown(

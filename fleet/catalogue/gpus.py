@@ -84,6 +84,15 @@ class NvLink:
     bridge: bool
     c2c_gb_per_s: float | None
 
+    @property
+    def links(self) -> int | None:
+        """How many links the board has: 12 of an H100 NVL, though its chip has 18. None where that is not whole.
+
+        A link's rate by generation is NVIDIA's: 40, 50, 50, 50 and 100 GB/s, both directions together.
+        """
+        rate = {1: 40, 2: 50, 3: 50, 4: 50, 5: 100}.get(self.generation)
+        return int(self.gb_per_s // rate) if rate and self.gb_per_s % rate == 0 else None
+
 
 @dataclass(frozen=True)
 class Mig:

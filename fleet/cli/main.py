@@ -26,6 +26,7 @@ COMMANDS = {
         "Make every host match: Docker and the pinned image.",
     ),
     "run": ("fleet.cli.run:run", "Run any playbook."),
+    "health": ("fleet.cli.health:health", "Are the GPUs of every host healthy?"),
     "bench": ("fleet.cli.bench:bench", "Measure what the GPUs do, and judge it."),
     "exec": ("fleet.cli.exec:exec_", "Run one command on many hosts."),
     "inventory": (

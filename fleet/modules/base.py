@@ -67,7 +67,8 @@ class ControllerResult:
 
     ``kind``: ``message``, ``ok``, ``skipped``, ``finding`` (a warning or information), ``blocked`` (preflight
     refuses the host), ``failed``, ``pending`` (waits for leave), ``known_after_apply`` and ``facts_report``.
-    ``stops`` ends this host's play here: nothing after this task is done.
+    ``stops`` ends this host's play here: nothing after this task is done. ``wanted``, of ``facts_report``: what health
+    rules may expect of the host.
     """
 
     kind: str
@@ -77,6 +78,7 @@ class ControllerResult:
     remedy: str | None = None
     finding: Finding | None = None
     stops: bool = False
+    wanted: Mapping[str, Any] | None = None
 
     @property
     def refuses_pin(self) -> bool:

@@ -117,12 +117,16 @@ class Narrator:
     def _controller_result(self, host: HostView, event: Event) -> list[list[Span]]:
         """Messages and warnings always; a refusal ends the host, whose line then says it."""
         kind = str(event.data.get("kind"))
+        finding = event.data.get("finding") or {}
+        if str(finding.get("id")).startswith("health.") and not self._verbose:
+            return []  # the recap has them, a line per cause
         shown = {"message": "message", "finding": "note"}.get(kind)
         if kind == "known_after_apply" and (self._view.check or self._verbose):
             shown = kind
         if kind in ("ok", "skipped") and self._verbose:
             shown = kind
-        words = ": ".join(printable(str(event.data.get(name) or "")) for name in ("task", "text"))
+        said = (event.data.get("task"), finding.get("gpu"), event.data.get("text"))
+        words = ": ".join(printable(str(each or "")) for each in said if each is not None)
         return [self._said(host, shown, words.rstrip(": "))] if shown else []
 
     def _host_reconnecting(self, host: HostView, event: Event) -> list[list[Span]]:

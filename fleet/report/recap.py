@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.report.health import alike as alike_words
 from fleet.report.style import DIM, PLAIN, ROLES, STRONG, WARN, Span, line
 from fleet.report.summary import check_words, facts_summary
 from fleet.report.view import ENDS, RUNNING, HostView, RunView, StepView
@@ -42,7 +43,7 @@ def recap(
     """
     hosts = _in_order(view)
     if quiet or (_nothing_to_say(view) and not verbose):
-        hosts = [host for host in hosts if host.status not in ("converged", "skipped")]
+        hosts = [host for host in hosts if host.status not in ("converged", "skipped") or host.health]
     lines = _table([_entry(view, group) for group in _groups(view, hosts)], width)
     if lines:
         lines.append([])
@@ -110,7 +111,8 @@ def _groups(view: RunView, hosts: Sequence[HostView]) -> list[list[HostView]]:
     for host in hosts:
         unknown = tuple((step.id, step.reason) for step in host.unknown) if view.check else ()
         amount = tuple(host.counts.get(key, 0) for key in ("changed", *_FORESEEN))
-        words = (_general(host, host.cause), _general(host, host.remedy), tuple(facts_summary(host)))
+        health = tuple((severity, alike_words(words)) for severity, words in host.health)
+        words = (_general(host, host.cause), _general(host, host.remedy), tuple(facts_summary(host)), health)
         alike.setdefault((host.status, amount, words, unknown), []).append(host)
     return [part for group in alike.values() for part in (_each(group) if len(group) < ALIKE else [group])]
 
@@ -142,6 +144,7 @@ def _entry(view: RunView, group: Sequence[HostView]) -> Entry:
     if view.check and len(view.hosts) > ALL_SHOWN:  # of few hosts each such step had its own line above
         details += [_unforeseen(step) for step in first.unknown]
     details += [f"warning: {_general(first, words) if len(group) > 1 else words}" for words in first.warnings]
+    details += [f"{severity}: {words}" for severity, words in first.health]
     name = first.name if len(group) == 1 else plural(len(group), "host")
     kept = tuple(detail for detail in details if detail)
     return Entry(name, status, role, amount, kept, _commands(group))

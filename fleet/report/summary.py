@@ -16,15 +16,21 @@ def facts_summary(host: HostView) -> list[str]:
     """Short phrases, most telling first: ``simulated``, ``8× H100 80GB HBM3``, ``driver 580.159.04 open``,
     ``docker 26.1.5``, ``image ok``, ``container check ok``."""
     words = ["simulated"] if host.simulated else []
-    facts = host.facts or {}
-    words += _gpus(facts.get("gpus"))
-    words += _driver(facts.get("driver"))
-    engine = facts.get("engine")
-    if isinstance(engine, Mapping) and engine.get("present") and engine.get("version"):
-        words.append(f"docker {printable(str(engine['version']))}")
+    words += facts_words(host.facts or {})
     for module, name in (("image", "image"), ("container_check", "container check")):
         if state := _module_state(host, module):
             words.append(f"{name} {state}")
+    return words
+
+
+def facts_words(facts: Mapping[str, Any]) -> list[str]:
+    """What facts alone tell: GPUs, driver, engine."""
+    probe = facts.get("gpu_probe") or {}
+    words = _gpus(facts.get("gpus") if facts.get("gpus") is not None else probe.get("devices"))
+    words += _driver(facts.get("driver") or {"loaded": {"version": probe.get("driver_version")}})
+    engine = facts.get("engine")
+    if isinstance(engine, Mapping) and engine.get("present") and engine.get("version"):
+        words.append(f"docker {printable(str(engine['version']))}")
     return words
 
 
@@ -44,7 +50,7 @@ def _driver(driver: Any) -> list[str]:
     if not isinstance(loaded, Mapping):
         return []
     said = " ".join(str(loaded[key]) for key in ("version", "flavour") if loaded.get(key))
-    return [f"driver {printable(said)}"]
+    return [f"driver {printable(said)}"] if said else []
 
 
 def _module_state(host: HostView, module: str) -> str | None:
@@ -80,6 +86,7 @@ def outcome(host: HostView, *, check: bool) -> dict[str, Any]:
         "counts": host.counts,
         "known_after_apply": unknown if check else [],
         "warnings": host.warnings,
+        "health": [{"severity": severity, "text": words} for severity, words in host.health],
         "summary": facts_summary(host),
         "report": host.report_path,
     }

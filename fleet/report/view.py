@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.core.events import Event
+from fleet.report.health import summary
 from fleet.report.words import printable
 
 RUNNING = "running"
@@ -95,6 +96,11 @@ class HostView:
     def changed(self) -> int:
         """Steps that changed something."""
         return self.counts.get("changed", 0)
+
+    @property
+    def health(self) -> list[tuple[str, str]]:
+        """(severity, words) of what the health rules found at the end, a line per cause."""
+        return summary(self.findings)
 
     @property
     def unknown(self) -> list[StepView]:
@@ -268,7 +274,8 @@ def _controller(host: HostView, event: Event) -> None:
     finding = data.get("finding")
     if isinstance(finding, Mapping):
         host.findings.append(finding)
-        if kind == "finding" and finding.get("severity") == "warning":
+        health = str(finding.get("id")).startswith("health.")  # shown together: HostView.health
+        if kind == "finding" and finding.get("severity") == "warning" and not health:
             host.warnings.append(text)
     if kind == "known_after_apply":
         name = str(data.get("id") or task)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fleet.agent import protocol
+from fleet.audit.health import evaluate
 from fleet.core.errors import (
     FleetError,
     HostBlocked,
@@ -122,6 +123,8 @@ class HostRun:
         self._waiting: FleetError | None = None
         # Kept in memory until something is applied: a run that changes nothing has nothing to resume.
         self._unsaved: list[SegmentInputs] = []
+        self._known: Mapping[str, Any] | None = None
+        self._health_wanted: Mapping[str, Any] | None = None
 
     def run(self) -> HostOutcome:
         """Play everything; close the connection; return how it ended."""
@@ -150,7 +153,9 @@ class HostRun:
             else:
                 self._converge(segment, started=taken is not None and taken.started)
         if self._outcome.touched:
-            self._publish("host_facts", facts=self._facts())
+            self._known = self._facts()
+            self._publish("host_facts", facts=self._known)
+        self._tell_health()
         if self._waiting is not None:
             raise self._waiting
 
@@ -196,6 +201,7 @@ class HostRun:
         if taken is not None:
             return self._recompile(taken.inputs)
         facts, now_unix = self._facts(), time.time()
+        self._known = facts
         self._publish("host_facts", facts=facts)
         queries = self._compiler.queries(facts)
         answers = self._answers(queries)
@@ -255,6 +261,8 @@ class HostRun:
             self._publish("controller_result", **result.as_json())
             if result.kind == "known_after_apply":
                 self._outcome.counts[protocol.KNOWN_AFTER_APPLY] += 1
+            if result.kind == "facts_report":
+                self._health_wanted = result.wanted or {}
             if result.kind == "pending":
                 waits = waits or result
             if result.stops:
@@ -322,6 +330,19 @@ class HostRun:
             FleetError
         ):  # why the host stops matters more; the report keeps those from before
             self._publish("host_facts", facts=self._facts())
+
+    def _tell_health(self) -> None:
+        """What the health rules find in the last facts, for the report of a play that asked for it.
+
+        It blocks nothing and changes no outcome. A run that was taken up with nothing left to do read no facts.
+        """
+        if self._health_wanted is None or self._known is None:
+            return
+        for finding in evaluate(self._known, self._health_wanted):
+            result = ControllerResult(
+                "finding", "Health", finding.what, remedy=finding.remedy, finding=finding
+            )
+            self._publish("controller_result", **result.as_json())
 
     def _refuse_own_reboot(self, work: Work) -> None:
         if not any(step["resource"] == "reboot" for step in work.steps):

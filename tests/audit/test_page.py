@@ -1,31 +1,46 @@
-"""docs/preflight.md lists every rule with what fires it; FLEET_UPDATE_GOLDEN=1 writes the table anew."""
+"""docs/preflight.md and docs/health.md list every rule with what fires it; FLEET_UPDATE_GOLDEN=1 writes them anew."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
+from fleet.audit import health
 from fleet.audit.findings import Severity
 from fleet.audit.rule import Rule
 from fleet.audit.rules import rules
-from tests.facts import healthy_facts, healthy_gpu_facts
+from tests.facts import health_facts, healthy_facts, healthy_gpu_facts
 
-PAGE = Path(__file__).parents[2] / "docs" / "preflight.md"
+DOCS = Path(__file__).parents[2] / "docs"
 START, END = "<!-- rules -->\n", "<!-- end of rules -->\n"
 CONSEQUENCES = {Severity.ERROR: "refused", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
-def table() -> str:
-    lines = ["| rule | what is right | fires, for example | remedy | then |", "|---|---|---|---|---|"]
-    lines += [row(rule) for rule in rules("preflight")]
-    return "".join(f"{line}\n" for line in lines)
+def preflight() -> list[list[str]]:
+    rows = [["rule", "what is right", "fires, for example", "remedy", "then"]]
+    for rule in rules("preflight"):
+        lay_over = healthy_gpu_facts if rule.known_bad.gpu else healthy_facts
+        (finding,) = rule.evaluate(lay_over(dict(rule.known_bad.facts)), rule.known_bad.wanted)
+        rows.append([f"`{rule.id}`", holds(rule), finding.what, finding.remedy, consequence(rule)])
+    return rows
 
 
-def row(rule: Rule) -> str:
-    lay_over = healthy_gpu_facts if rule.known_bad.gpu else healthy_facts
-    (finding,) = rule.evaluate(lay_over(dict(rule.known_bad.facts)), rule.known_bad.wanted)
-    cells = (rule.holds.replace("``", "`"), finding.what, finding.remedy, consequence(rule))
-    return f"| `{rule.id}` | {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+def health_rules() -> list[list[str]]:
+    rows = [["rule", "what is right", "fires, for example", "limit from", "remedy", "severity"]]
+    for rule in health.rules():
+        facts = health_facts(rule.known_bad.model, rule.known_bad.facts)
+        (finding,) = rule.evaluate(facts, rule.known_bad.wanted)
+        severity = "remark" if rule.severity is Severity.INFO else rule.severity.value
+        cells = [finding.what, finding.limit_source, finding.remedy, severity]
+        rows.append([f"`{rule.id}`", holds(rule), *cells])
+    return rows
+
+
+def holds(rule: Rule) -> str:
+    return rule.holds.replace("``", "`")
 
 
 def consequence(rule: Rule) -> str:
@@ -36,10 +51,23 @@ def consequence(rule: Rule) -> str:
     return f"{CONSEQUENCES[rule.severity]}; the task waits for leave: `--disrupt`"
 
 
-def test_the_page_lists_every_rule_as_it_is() -> None:
-    before, start, rest = PAGE.read_text().partition(START)
+def table(rows: Iterable[list[str]]) -> str:
+    head, *rest = rows
+    lines = [line(head), "|" + "---|" * len(head), *map(line, rest)]
+    return "".join(f"{each}\n" for each in lines)
+
+
+def line(cells: list[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+@pytest.mark.parametrize(("page", "rows"), [("preflight.md", preflight), ("health.md", health_rules)])
+def test_the_page_lists_every_rule_as_it_is(page: str, rows: object) -> None:
+    assert callable(rows)
+    file = DOCS / page
+    before, start, rest = file.read_text().partition(START)
     _, end, after = rest.partition(END)
-    text = f"{before}{start}\n{table()}\n{end}{after}"
+    text = f"{before}{start}\n{table(rows())}\n{end}{after}"
     if os.environ.get("FLEET_UPDATE_GOLDEN"):
-        PAGE.write_text(text)
-    assert PAGE.read_text() == text
+        file.write_text(text)
+    assert file.read_text() == text

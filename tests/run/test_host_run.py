@@ -11,12 +11,14 @@ import pytest
 
 from fleet.core.connection import ConnectionSettings, Endpoint
 from fleet.core.errors import ExitCode, HostUnreachable
+from fleet.modules.base import ControllerResult
 from fleet.playbook.compile import CompiledSegment
 from fleet.run.control import Control
 from fleet.run.host_run import HostRun, RunContext
 from fleet.run.identity import MachineRegistry
 from fleet.run.link import Link
 from fleet.run.outcome import HostOutcome
+from tests.facts import health_facts
 
 SETTINGS = ConnectionSettings("h", Endpoint("192.0.2.1", known_hosts=(Path("/nowhere"),)))
 PLAN: Any = {
@@ -45,6 +47,14 @@ class Compiler:
         self.done = True
 
 
+class ReportingCompiler(Compiler):
+    """Its play ends with ``facts_report``."""
+
+    def segment(self, facts: Any, answers: Any, **options: Any) -> CompiledSegment:
+        asked = ControllerResult("facts_report", "the task", "…", wanted={"gpus": {"count": 9}})
+        return CompiledSegment(PLAN, {}, (asked,), last=True)
+
+
 class Agent:
     """Whose worker writes these records."""
 
@@ -56,6 +66,7 @@ class Agent:
         self.records = [{"type": "record", "record": one} for one in records]
         self.asked: list[str] = []
         self.deaf = False  # to a second question for the facts
+        self.facts: Any = {}
 
     def request(self, method: str, params: Any = None, **options: Any) -> Any:
         from fleet.agent.protocol import plan_hash
@@ -64,7 +75,7 @@ class Agent:
         if method == "facts" and self.deaf and self.asked.count("facts") > 1:
             raise HostUnreachable("no answer in 120 s", host="h")
         checked = {"results": [{"step": "b", "status": "would_change"}], "hash": plan_hash(PLAN)}
-        return checked if method == "check" else {}
+        return checked if method == "check" else self.facts if method == "facts" else {}
 
     def pump(self, seconds: float) -> list[dict[str, Any]]:
         records, self.records = self.records, []
@@ -133,3 +144,38 @@ def test_a_host_that_stops_half_way_is_looked_at_again_for_its_report(status: st
     assert agent.asked[-2:] == ["facts", "finish"]
     outcome, agent = play({"step": "a", "status": "changed"}, stopped, end=status, deaf=True)
     assert (outcome.status, outcome.reason) == (status, "this one"), "not that facts could not be had"
+
+
+def health_of(compiler: Compiler, facts: Any) -> tuple[HostOutcome, list[dict[str, Any]]]:
+    """A run that converges, and what was published of the health of its host."""
+    published: list[dict[str, Any]] = []
+    end = {"kind": "end", "segment": 0, "status": "done", "reason": None, "seq": 2}
+    agent = Agent({"kind": "result", "segment": 0, "step": "b", "status": "changed", "seq": 1}, end)
+    agent.facts = facts
+    control = Control()
+    context = RunContext(
+        "r1", False, "anna", "laptop", control, MachineRegistry(), Ledger(), again="fleet run x"
+    )
+    link = Link(SETTINGS, lambda settings: agent, control)
+
+    def publish(kind: str, /, **data: Any) -> None:
+        if kind == "controller_result" and data["kind"] == "finding":
+            published.append(data)
+
+    outcome = HostRun("h", compiler, link, publish, context).run()  # type: ignore[arg-type]
+    return outcome, published
+
+
+def test_what_is_not_well_with_gpus_is_told_at_the_end_and_blocks_nothing() -> None:
+    facts = health_facts("h100", {"gpu_probe.devices.2.status": "lost"})
+    outcome, published = health_of(ReportingCompiler(), facts)
+    assert outcome.status == "converged"
+    assert [(each["finding"]["id"], each["finding"].get("gpu")) for each in published] == [
+        ("health.presence.count", None),
+        ("health.presence.lost", "0000:52:00.0"),
+    ]
+    assert [each["finding"]["severity"] for each in published] == ["error", "error"]
+
+
+def test_a_play_that_makes_no_report_of_facts_judges_nothing() -> None:
+    assert health_of(Compiler(), health_facts("h100", {"gpu_probe.devices.2.status": "lost"}))[1] == []

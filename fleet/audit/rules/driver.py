@@ -25,11 +25,10 @@ from fleet.audit.driver import (
 )
 from fleet.audit.facts import Facts, fact, releases
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.gpus import has_gpus, host_gpus
+from fleet.audit.gpus import fabric_manager_needs, has_gpus
 from fleet.audit.leave import gpu_user_words, gpu_users
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.catalogue.catalogue import load
-from fleet.catalogue.fabric import FabricNeeds, fabric_needs
 from fleet.catalogue.versions import Version
 
 _NVIDIA = {"driver": {"source": "nvidia"}}
@@ -270,7 +269,7 @@ def fabric(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
     nvidia-smi looks healthy without it, and every CUDA program fails with error 802.
     """
-    loaded, needs = loaded_version(facts), _needs(facts)
+    loaded, needs = loaded_version(facts), fabric_manager_needs(facts)
     if loaded is None or needs is None:
         return
     manager = fact(facts, "driver.fabric_manager") or {}
@@ -304,16 +303,6 @@ def _install_fabric(facts: Facts, driver: Version, version: Version | None, acti
     pins = " ".join(f"'{name}={driver}*'" for name in names)
     install = f"apt-get install{flags} {pins} && " if version != driver else ""
     return install + ("systemctl reboot" if active else "systemctl enable --now nvidia-fabricmanager")
-
-
-def _needs(facts: Facts) -> FabricNeeds | None:
-    """What this host's GPUs need beside the driver, where that is a fabric manager on the host itself."""
-    switches = bool(fact(facts, "nvswitches"))
-    for gpu in host_gpus(facts):
-        needs = fabric_needs(gpu.known, switches) if gpu.known is not None else None
-        if needs is not None and needs.exact and "fabric_manager" in needs.needs:
-            return needs
-    return None
 
 
 def _packages(facts: Facts, driver: Version) -> tuple[str, ...]:

@@ -1,0 +1,289 @@
+"""What is known of the health of hosts: asked live, taken from captures, or from the last reports in the store.
+
+All three give a :class:`HostHealth` per host; :func:`document` makes one document of them
+(schemas/health.schema.json), and :mod:`fleet.report.health` shows that. Nothing is written on a host and no lease is
+taken. A host where fleet may not become root is asked as the user who logs in, and what could not be read so is said.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fleet.agent.facts import GROUPS
+from fleet.audit.findings import Finding, Severity
+from fleet.audit.health import evaluate
+from fleet.audit.health.age import LIMIT_S, age_s
+from fleet.audit.health.devices import answering
+from fleet.audit.health.unknown import unknown_paths
+from fleet.core.connection import ConnectionSettings
+from fleet.core.errors import BecomeFailed, ExitCode, FleetError, InputError, Problem, overall
+from fleet.core.ids import utc_now
+from fleet.core.secret import Scrubber
+from fleet.inventory import Host, LoadOptions, load_inventory
+from fleet.report.health import causes, counts
+from fleet.report.summary import facts_words
+from fleet.store import Store
+from fleet.transport import Connector
+
+SCHEMA = "fleet.health/1"
+HEALTHY, WARNING, ERROR = "healthy", "warning", "error"
+STALE, NO_REPORT, UNREACHABLE, FAILED = "stale", "no_report", "unreachable", "failed"
+#: The groups of facts that health rules read, beside those that say who the host is.
+FACT_GROUPS = tuple(
+    name
+    for name in (
+        "identity", "clock", "packages", "gpus", "driver", "gpu_probe", "kernel_log", "interconnect", "engine",
+        "checks",
+    )
+    if name in GROUPS
+)  # fmt: skip
+FACTS_DEADLINE_S = 120.0
+#: So many of the latest runs are looked through for a host's last report.
+RUNS_LOOKED_AT = 500
+
+Facts = Mapping[str, Any]
+
+
+@dataclass
+class HostHealth:
+    """One host. ``facts`` is None where nothing is known; ``notes`` say what could not be read and why."""
+
+    name: str
+    facts: Facts | None = None
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    root: bool | None = None
+    run: str | None = None
+    error: FleetError | None = None
+
+    @property
+    def status(self) -> str:
+        """One word: the worst that is known of it."""
+        if self.error is not None:
+            return UNREACHABLE if self.error.exit_code is ExitCode.UNREACHABLE else FAILED
+        if self.facts is None:
+            return NO_REPORT
+        severities = {finding.severity for finding in self.findings}
+        if any(finding.id == "health.age.stale" for finding in self.findings):
+            return STALE
+        return (
+            ERROR if Severity.ERROR in severities else WARNING if Severity.WARNING in severities else HEALTHY
+        )
+
+    def exit_code(self, fail_on: str) -> ExitCode:
+        """What it contributes to fleet's exit code: nothing known is not healthy."""
+        if self.error is not None:
+            return self.error.exit_code
+        bad = (ERROR, STALE, NO_REPORT, *([WARNING] if fail_on == WARNING else []))
+        return ExitCode.FINDINGS if self.status in bad else ExitCode.DONE
+
+    def as_json(self, now_unix: float) -> dict[str, Any]:
+        """For the document."""
+        facts = self.facts or {}
+        age = age_s(facts, now_unix)
+        return {
+            "status": self.status,
+            "simulated": facts.get("simulated"),
+            "collected_at": facts.get("collected_at"),
+            "age_s": round(age, 1) if age is not None else None,
+            "run": self.run,
+            "root": self.root,
+            "summary": facts_words(facts),
+            "gpus": [_gpu_json(device) for device in (facts.get("gpu_probe") or {}).get("devices") or []],
+            "findings": [finding.as_json() for finding in self.findings],
+            "notes": self.notes,
+            "error": self.error.what if self.error else None,
+            "remedy": self.error.remedy if self.error else None,
+        }
+
+
+def _gpu_json(device: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: device.get(name) for name in ("address", "index", "uuid", "name", "status")}
+
+
+# -- asked live -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which hosts, and how many at once."""
+
+    inventory: str
+    limit: str | None = None
+    forks: int = 50
+    accept_new: bool = False
+
+
+def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostHealth]:
+    """Read the facts of every host now, and judge them. Raises InputError before any host is asked."""
+    hosts = _hosts(asked, load)
+    wanted = {host.name: expected(host) for host in hosts}
+    with (
+        closing(Connector(scrubber, accept_new=asked.accept_new)) as connector,
+        ThreadPoolExecutor(max(1, min(asked.forks, len(hosts)))) as pool,
+    ):
+        return list(pool.map(lambda host: _ask(host, connector, wanted[host.name]), hosts))
+
+
+def _hosts(asked: Asked, load: LoadOptions) -> list[Host]:
+    inventory = load_inventory(asked.inventory, options=load)
+    hosts = list(inventory.select(asked.limit))
+    if not hosts:
+        raise InputError(
+            f"no host of {asked.inventory} is in --limit",
+            remedy=f"fleet inventory {asked.inventory} lists the hosts",
+        )
+    return hosts
+
+
+def expected(host: Host) -> dict[str, Any]:
+    """``{"gpus": {"count", "nvlinks"}}`` from the inventory's gpu_count and gpu_nvlinks. Raises InputError."""
+    said: dict[str, int] = {}
+    for name in ("count", "nvlinks"):
+        value = host.variables.get(f"gpu_{name}")
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            problem = Problem(
+                host.origin(f"gpu_{name}").position, f"gpu_{name} must be a number, not {value!r}"
+            )
+            raise InputError([problem])
+        said[name] = value
+    return {"gpus": said}
+
+
+def _ask(host: Host, connector: Connector, wanted: Mapping[str, Any]) -> HostHealth:
+    health = HostHealth(host.name)
+    try:
+        facts = _read(host.connection(), connector, health)
+    except FleetError as error:
+        health.error = error
+        return health
+    return _judged(health, facts, wanted)
+
+
+def _read(settings: ConnectionSettings, connector: Connector, health: HostHealth) -> Facts:
+    """The facts of a host, as root where that works."""
+    try:
+        agent = connector.connect(settings)
+    except BecomeFailed as error:
+        health.notes.append(f"asked without root: {error.what}")
+        agent = connector.connect(replace(settings, become=replace(settings.become, enabled=False)))
+    with closing(agent):
+        health.root = agent.hello.get("uid") == 0
+        facts: Facts = agent.request("facts", {"groups": list(FACT_GROUPS)}, deadline_s=FACTS_DEADLINE_S)
+    return facts
+
+
+def _judged(health: HostHealth, facts: Facts, wanted: Mapping[str, Any]) -> HostHealth:
+    health.facts = facts
+    health.findings = evaluate(facts, wanted)
+    denied = sorted(not_permitted(facts))
+    if denied:
+        health.notes.append(f"not permitted to read: {', '.join(denied)}")
+    failed = [f"{error.get('group')}: {error.get('message')}" for error in facts.get("errors") or []]
+    health.notes += [f"could not be read: {words}" for words in failed]
+    return health
+
+
+def not_permitted(facts: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted paths of what is null because reading it was not permitted."""
+    if not isinstance(facts, Mapping):
+        return
+    for name, value in facts.items():
+        if name.endswith("_reason") and value == "permission":
+            yield prefix + name.removesuffix("_reason")
+        elif name != "absent":
+            yield from not_permitted(value, f"{prefix}{name}.")
+
+
+# -- from files, from the store ---------------------------------------------------------------------
+
+
+def captured(files: Sequence[Path]) -> list[HostHealth]:
+    """Judge what nvidia-smi printed into files. Raises InputError for one that it did not print."""
+    load = importlib.import_module(
+        "fleet.audit.captures"
+    ).load  # it brings every parser of nvidia-smi's output
+    return [_captured(file, load(file)) for file in files]
+
+
+def _captured(file: Path, probe: Mapping[str, Any]) -> HostHealth:
+    facts = {"gpu_probe": probe}
+    health = HostHealth(str(file), facts, evaluate(facts, {"partial": True}))
+    absent = {
+        path for device, _ in answering(facts) for path in unknown_paths(device).get("not_collected", ())
+    }
+    health.notes.append("of a capture only: kernel log, driver files and containers are not judged")
+    if absent:
+        health.notes.append(f"not in the capture: {', '.join(sorted(absent))}")
+    return health
+
+
+def last_known(
+    asked: Asked, load: LoadOptions, store: Store, age_limit_s: float = LIMIT_S
+) -> list[HostHealth]:
+    """Judge the newest report of every host. One that is older than ``age_limit_s`` is stale."""
+    hosts = _hosts(asked, load)
+    found = _reports(store, [host.name for host in hosts])
+    now: dict[str, Any] = {"now_unix": time.time(), "age_limit_s": age_limit_s}
+    known: list[HostHealth] = []
+    for host in hosts:
+        health = HostHealth(host.name)
+        if host.name in found:
+            run, facts = found[host.name]
+            health.run = run
+            _judged(health, facts, {**expected(host), **now})
+        known.append(health)
+    return known
+
+
+def _reports(store: Store, names: Sequence[str]) -> dict[str, tuple[str, Facts]]:
+    """Host -> (run, facts) of the newest report that has facts at all."""
+    found: dict[str, tuple[str, Facts]] = {}
+    for row in store.runs(RUNS_LOOKED_AT):
+        left = [name for name in names if name not in found]
+        if not left:
+            break
+        if not set(left) & set(row.hosts):
+            continue
+        reports = store.reports(row.run)
+        for name in left:
+            facts = (reports.get(name) or {}).get("facts")
+            if facts is not None:
+                found[name] = (row.run, facts)
+    return found
+
+
+# -- the document -----------------------------------------------------------------------------------
+
+
+def document(
+    hosts: Sequence[HostHealth],
+    *,
+    source: str,
+    inventory: str | None,
+    fail_on: str = ERROR,
+    now: Callable[[], float] = time.time,
+) -> dict[str, Any]:
+    """All of it, as ``--json`` prints it. ``source``: live, reports or captures."""
+    at = now()
+    shown = {host.name: host.as_json(at) for host in hosts}
+    return {
+        "schema": SCHEMA,
+        "checked_at": utc_now(),
+        "source": source,
+        "inventory": inventory,
+        "fail_on": fail_on,
+        "exit_code": int(overall(host.exit_code(fail_on) for host in hosts)),
+        "counts": counts(shown),
+        "causes": causes(shown),
+        "hosts": shown,
+    }
