@@ -107,6 +107,13 @@ static const char *on_off(int gpu, const char *key, const char *on, const char *
     return number < 0 ? absent : number ? on : off;
 }
 
+static const char *compute_mode(int gpu)
+{
+    static const char *names[] = {"Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"};
+
+    return names[gpu_number(gpu, "compute_mode", 0) & 3];
+}
+
 static const char *persistence(int gpu, const char *on, const char *off)
 {
     return gpu_number(gpu, "persistence", state_number("persistence", 0)) ? on : off;
@@ -194,18 +201,68 @@ static const struct { const char *field, *key; char kind; const char *unit; int 
     {"pcie.link.gen.gpucurrent", "pcie_gen", 'n', "", 525},
     {"pcie.link.width.current", "pcie_width", 'n', "", 0}, {"pcie.link.width.max", "pcie_max_width", 'n', "", 0},
     {"ecc.mode.current", "ecc", 'e', "", 0}, {"ecc.mode.pending", "ecc_pending", 'e', "", 0},
-    {"ecc.errors.corrected.volatile.total", "ecc_volatile_corrected", 'n', "", 0},
-    {"ecc.errors.corrected.aggregate.total", "ecc_aggregate_corrected", 'n', "", 0},
-    {"ecc.errors.uncorrected.volatile.total", "ecc_volatile_uncorrected", 'n', "", 0},
-    {"ecc.errors.uncorrected.aggregate.total", "ecc_aggregate_uncorrected", 'n', "", 0},
     {"mig.mode.current", "mig", 'e', "", 450}, {"mig.mode.pending", "mig_pending", 'e', "", 450},
     {"remapped_rows.correctable", "remap_corrected", 'n', "", 460},
     {"remapped_rows.uncorrectable", "remap_uncorrected", 'n', "", 460},
     {"remapped_rows.pending", "remap_pending", 'y', "", 460}, {"remapped_rows.failure", "remap_failure", 'y', "", 460},
     {"retired_pages.single_bit_ecc.count", "retired_single", 'n', "", 0},
     {"retired_pages.double_bit.count", "retired_double", 'n', "", 0}, {"retired_pages.pending", "retired_pending", 'y', "", 0},
-    {"module_id", "module_id", 'n', "", 550},
+    {"module_id", "module_id", 'n', "", 550}, {"platform.module_id", "module_id", 'n', "", 565},
+    {"inforom.img", "inforom_image", 't', "", 0}, {"inforom.oem", "inforom_oem", 't', "", 0},
+    {"inforom.ecc", "inforom_ecc", 't', "", 0}, {"inforom.pwr", "inforom_power", 't', "", 0},
+    {"clocks.current.video", "clock_video_mhz", 'n', " MHz", 0}, {"clocks.video", "clock_video_mhz", 'n', " MHz", 0},
+    {"remapped_rows.histogram.max", "remap_banks", 'n', "", 580}, {"remapped_rows.histogram.high", "remap_high", 'n', "", 580},
+    {"remapped_rows.histogram.partial", "remap_partial", 'n', "", 580}, {"remapped_rows.histogram.low", "remap_low", 'n', "", 580},
+    {"remapped_rows.histogram.none", "remap_none", 'n', "", 580},
 };
+
+/* "ecc.errors.KIND.SINCE.PLACE": totals, the device's memory, SRAM; the caches' own are gone since Turing. */
+static int ecc_field(int gpu, const char *field, char *out)
+{
+    const char *rest = field + strlen("ecc.errors.");
+    int kind, counter, place;
+
+    if (strncmp(field, "ecc.errors.", 11) != 0)
+        return 0;
+    kind = strncmp(rest, "uncorrected.", 12) == 0;
+    rest += kind ? 12 : strncmp(rest, "corrected.", 10) == 0 ? 10 : strlen(rest);
+    counter = strncmp(rest, "aggregate.", 10) == 0;
+    rest += counter ? 10 : strncmp(rest, "volatile.", 9) == 0 ? 9 : strlen(rest);
+    place = strcmp(rest, "total") == 0 ? ECC_TOTAL : strcmp(rest, "dram") == 0 || strcmp(rest, "device_memory") == 0 ? ECC_DRAM
+            : strcmp(rest, "sram") == 0 ? ECC_SRAM : -1;
+    if (*rest == '\0')
+        return 0;
+    if (place < 0 || gpu_number(gpu, "ecc", 0) == 0)
+        snprintf(out, VALUE_SIZE, "[N/A]");
+    else
+        snprintf(out, VALUE_SIZE, "%lld", ecc_count(gpu, counter, place, kind));
+    return 1;
+}
+
+/* "clocks_event_reasons.NAME", before 535 and still after it "clocks_throttle_reasons.NAME". */
+static int reason_field(int gpu, const char *field, char *out)
+{
+    static const struct { const char *name; unsigned bit; } names[] = {
+        {"gpu_idle", 1}, {"applications_clocks_setting", 2}, {"sw_power_cap", 4}, {"hw_slowdown", 8}, {"sync_boost", 16},
+        {"sw_thermal_slowdown", 32}, {"hw_thermal_slowdown", 64}, {"hw_power_brake_slowdown", 128}};
+    const char *name = strchr(field, '.');
+    long long mask = gpu_number(gpu, "clocks_event_reasons", 1);
+    size_t i;
+
+    if (name == NULL || (strncmp(field, "clocks_throttle_reasons.", 24) != 0 &&
+                         (DRIVER_BRANCH < 535 || strncmp(field, "clocks_event_reasons.", 21) != 0)))
+        return 0;
+    if (strcmp(name + 1, "active") == 0 || strcmp(name + 1, "supported") == 0) {
+        snprintf(out, VALUE_SIZE, "0x%016llx", strcmp(name + 1, "active") == 0 ? mask : 0x1ffll);
+        return 1;
+    }
+    for (i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].name, name + 1) == 0) {
+            snprintf(out, VALUE_SIZE, "%s", mask & names[i].bit ? "Active" : "Not Active");
+            return 1;
+        }
+    return 0;
+}
 
 /* Fields that are computed. 1 when FIELD is one of them. */
 static int computed_field(int gpu, int position, const char *field, int units, char *out)
@@ -234,7 +291,12 @@ static int computed_field(int gpu, int position, const char *field, int units, c
     } else if (strcmp(field, "persistence_mode") == 0) {
         snprintf(out, VALUE_SIZE, "%s", persistence(gpu, "Enabled", "Disabled"));
     } else if (strcmp(field, "compute_mode") == 0) {
-        snprintf(out, VALUE_SIZE, "Default");
+        snprintf(out, VALUE_SIZE, "%s", compute_mode(gpu));
+    } else if (strcmp(field, "minor_number") == 0) {
+        snprintf(out, VALUE_SIZE, "%d", gpu);
+    } else if (strcmp(field, "pci.domain") == 0 || strcmp(field, "pci.bus") == 0 || strcmp(field, "pci.device") == 0) {
+        bus_id(gpu, value);
+        snprintf(out, VALUE_SIZE, "0x%.*s", field[4] == 'd' && field[5] == 'o' ? 4 : 2, value + (field[4] == 'b' ? 5 : field[5] == 'o' ? 0 : 8));
     } else if (strcmp(field, "gpu_recovery_action") == 0 && branch >= 565) {
         snprintf(out, VALUE_SIZE, "%s", recovery_action(gpu));
     } else if (strcmp(field, "fabric.state") == 0 && branch >= 535) {
@@ -253,7 +315,7 @@ static int query_value(int gpu, int position, const char *field, int units, char
     char value[VALUE_SIZE];
     size_t i;
 
-    if (computed_field(gpu, position, field, units, out))
+    if (computed_field(gpu, position, field, units, out) || ecc_field(gpu, field, out) || reason_field(gpu, field, out))
         return 1;
     for (i = 0; i < sizeof query_fields / sizeof *query_fields; i++) {
         if (strcmp(query_fields[i].field, field) != 0 || state_parse(OWN_VERSION) < query_fields[i].first_branch)
@@ -341,6 +403,36 @@ static int query_gpus(char *list, const char *format, const int *gpus, const int
     return status;
 }
 
+/* ---- --query-remapped-rows --------------------------------------------------------------------------- */
+
+static int remapped_rows(char *list, const char *format, const int *gpus, const int *positions, int count)
+{
+    char *parts[16], value[VALUE_SIZE];
+    int fields = split(list, parts, 16), i, j;
+
+    for (j = 0; j < fields; j++)
+        if (strncmp(parts[j], "remapped_rows.", 14) != 0 && strncmp(parts[j], "gpu_", 4) != 0 && strcmp(parts[j], "timestamp") != 0) {
+            printf("Field \"%s\" is not a valid field to query.\n\n", parts[j]);
+            return 2;
+        }
+    if (strstr(format, "noheader") == NULL) {
+        for (j = 0; j < fields; j++)
+            printf("%s%s", j ? ", " : "", parts[j]);
+        printf("\n");
+    }
+    for (i = 0; i < count; i++) {
+        for (j = 0; j < fields; j++) {
+            if (gpu_condition(gpus[i]) != OK)
+                snprintf(value, sizeof value, "[%s]", condition_text(gpu_condition(gpus[i])));
+            else if (!query_value(gpus[i], positions[i], parts[j], 1, value))
+                snprintf(value, sizeof value, "[N/A]");
+            printf("%s%s", j ? ", " : "", value);
+        }
+        printf("\n");
+    }
+    return 0;
+}
+
 /* ---- --query-compute-apps ------------------------------------------------------------------------------ */
 
 struct process { long long pid, mib; const char *kind; };
@@ -417,8 +509,8 @@ static int compute_apps(char *list, const char *format, const int *gpus, int cou
                     snprintf(value, sizeof value, "%lld", found[k].pid);
                 else if (strstr(parts[j], "memory"))
                     snprintf(value, sizeof value, "%lld%s", found[k].mib, units ? " MiB" : "");
-                else if (strcmp(parts[j], "gpu_uuid") == 0)
-                    gpu_read(gpus[i], "uuid", value);
+                else if (strncmp(parts[j], "gpu_", 4) == 0)
+                    query_value(gpus[i], i, parts[j], 1, value);
                 else
                     process_name(found[k].pid, value);
                 printf("%s%s", j ? ", " : "", value);
@@ -739,7 +831,7 @@ static const char *after(const char *argument, const char *prefix)
     return strncmp(argument, prefix, strlen(prefix)) == 0 ? argument + strlen(prefix) : NULL;
 }
 
-struct options { char *query, *apps, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink, topology; };
+struct options { char *query, *apps, *rows, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink, topology; };
 
 /* 0, or the exit status for a word that is no option. */
 static int read_options(int argc, char **argv, struct options *wanted)
@@ -754,6 +846,8 @@ static int read_options(int argc, char **argv, struct options *wanted)
             wanted->query = (char *)value;
         else if ((value = after(argv[i], "--query-compute-apps=")) != NULL)
             wanted->apps = (char *)value;
+        else if ((value = after(argv[i], "--query-remapped-rows=")) != NULL)
+            wanted->rows = (char *)value;
         else if ((value = after(argv[i], "--format=")) != NULL)
             wanted->format = value;
         else if ((value = after(argv[i], "--id=")) != NULL)
@@ -783,7 +877,7 @@ static int read_options(int argc, char **argv, struct options *wanted)
             return 2;
         }
     }
-    if ((wanted->query || wanted->apps) && strncmp(wanted->format, "csv", 3) != 0) {
+    if ((wanted->query || wanted->apps || wanted->rows) && strncmp(wanted->format, "csv", 3) != 0) {
         printf("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n");
         return 2;
     }
@@ -826,6 +920,8 @@ int main(int argc, char **argv)
         return query_gpus(wanted.query, wanted.format, gpus, positions, count);
     if (wanted.apps)
         return compute_apps(wanted.apps, wanted.format, gpus, count);
+    if (wanted.rows)
+        return remapped_rows(wanted.rows, wanted.format, gpus, positions, count);
     if (wanted.list)
         return list_gpus(gpus, positions, count);
     if (wanted.topology)

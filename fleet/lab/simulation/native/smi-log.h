@@ -386,7 +386,6 @@ static const char *mebibytes(int gpu, long long number)
 
 static void log_memory(int gpu)
 {
-    static const char *compute_modes[] = {"Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"};
     long long reserved = gpu_number(gpu, "memory_reserved_mib", 0), used = gpu_number(gpu, "memory_used_mib", 0);
     int whole = gpu_number(gpu, "mig", 0) == 0;
 
@@ -410,7 +409,7 @@ static void log_memory(int gpu)
         item("free", "Free", "0 MiB");
         end("cc_protected_memory_usage");
     }
-    item("compute_mode", "Compute Mode", compute_modes[gpu_number(gpu, "compute_mode", 0) & 3]);
+    item("compute_mode", "Compute Mode", compute_mode(gpu));
     begin("utilization", "Utilization");
     item("gpu_util", BRANCH >= 570 ? "GPU" : "Gpu", whole ? shown(gpu, "utilization_gpu", " %") : "N/A");
     item("memory_util", "Memory", whole ? shown(gpu, "utilization_memory", " %") : "N/A");
