@@ -45,9 +45,10 @@ print(json.dumps([ask("nvmlDeviceGetBoardPartNumber"), ask("nvmlDeviceGetInforom
 def test_a_consumer_card_has_no_numbers_and_no_counters(machine: Machine) -> None:
     machine.install(hardware("rtx-4090"))
     script = """
-print(json.dumps([ask("nvmlDeviceGetBoardPartNumber"), ask("nvmlDeviceGetInforomVersion", 1), ask("nvmlDeviceGetModuleId"),
-    ask("nvmlDeviceGetTotalEccErrors", 1, 0), ask("nvmlDeviceGetMemoryErrorCounter", 1, 0, 7),
-    ask("nvmlDeviceGetRetiredPages", 0), ask("nvmlDeviceGetNvLinkState", 0), ask("nvmlDeviceGetApplicationsClock", 0)]
+print(json.dumps([ask("nvmlDeviceGetBoardPartNumber"), ask("nvmlDeviceGetInforomVersion", 1),
+    ask("nvmlDeviceGetModuleId"), ask("nvmlDeviceGetTotalEccErrors", 1, 0),
+    ask("nvmlDeviceGetMemoryErrorCounter", 1, 0, 7), ask("nvmlDeviceGetRetiredPages", 0),
+    ask("nvmlDeviceGetNvLinkState", 0), ask("nvmlDeviceGetApplicationsClock", 0)]
     + [ask("nvmlDeviceGetInforomVersion", 0), ask("nvmlDeviceGetTemperatureThreshold", 1), field(82)[1], field(230)]))
 """
     assert first(machine, script) == [*["NVMLError_NotSupported"] * 8, "2.0", 97, 3, [0, 0]]
@@ -68,8 +69,9 @@ print(json.dumps([[ask("nvmlDeviceGetMemoryErrorCounter", 1, 0, place) for place
 
 def test_older_gpus_retire_pages_and_newer_ones_remap_rows(machine: Machine) -> None:
     script = """
-print(json.dumps([attempt(lambda: len(n.nvmlDeviceGetRetiredPages(h, 0))), ask("nvmlDeviceGetRetiredPagesPendingStatus"),
-    ask("nvmlDeviceGetRemappedRows"), attempt(lambda: n.nvmlDeviceGetRowRemapperHistogram(h).low)]))
+print(json.dumps([attempt(lambda: len(n.nvmlDeviceGetRetiredPages(h, 0))),
+    ask("nvmlDeviceGetRetiredPagesPendingStatus"), ask("nvmlDeviceGetRemappedRows"),
+    attempt(lambda: n.nvmlDeviceGetRowRemapperHistogram(h).low)]))
 """
     machine.fault("gpu.0.remap_corrected=1", "gpu.0.remap_failure=1", "gpu.0.remap_low=2")
     refused = "NVMLError_NotSupported"
@@ -81,7 +83,8 @@ print(json.dumps([attempt(lambda: len(n.nvmlDeviceGetRetiredPages(h, 0))), ask("
 
 def test_limits_of_heat_are_relative_on_hopper_and_absolute_on_turing(machine: Machine) -> None:
     script = """
-print(json.dumps([[field(f) for f in (193, 194, 195, 196)], [ask("nvmlDeviceGetTemperatureThreshold", t) for t in (0, 1, 3)]]))
+print(json.dumps([[field(f) for f in (193, 194, 195, 196)],
+    [ask("nvmlDeviceGetTemperatureThreshold", t) for t in (0, 1, 3)]]))
 """
     assert first(machine, script) == [[[-8, 0], [-2, 0], [0, 0], [0, 0]], ["NVMLError_NotSupported"] * 3]
     machine.install(hardware("t4"))
@@ -93,7 +96,8 @@ def test_links_have_speeds_ends_and_counters(machine: Machine) -> None:
     script = """
 pci = n.nvmlDeviceGetNvLinkRemotePciInfo(h, 1)
 print(json.dumps([pci.busId, n.nvmlDeviceGetNvLinkRemoteDeviceType(h, 1), n.nvmlDeviceGetNvLinkVersion(h, 1),
-    [field(164, link) for link in (1, 2, 18)], field(90), field(91), [ask("nvmlDeviceGetNvLinkState", l) for l in (2, 18)],
+    [field(164, link) for link in (1, 2, 18)], field(90), field(91),
+    [ask("nvmlDeviceGetNvLinkState", l) for l in (2, 18)],
     [ask("nvmlDeviceGetNvLinkErrorCounter", 3, c) for c in (0, 2)], ask("nvmlDeviceGetNvLinkRemotePciInfo", 2)]))
 """
     assert first(machine, script) == [
@@ -116,7 +120,9 @@ print(json.dumps(found))
     assert first(machine, script) == [[3, 0, well, None], [3, 0, well, 1]]
     machine.fault("gpu.0.fabric_degraded_bandwidth=1")
     assert first(machine, script)[1] == [3, 0, 0b01_10_10_10_01, 3]
-    machine.fault("gpu.0.fabric_route_unhealthy=1", "gpu.0.fabric_incorrect_configuration=5", "gpu.0.fabric_status=999")
+    machine.fault(
+        "gpu.0.fabric_route_unhealthy=1", "gpu.0.fabric_incorrect_configuration=5", "gpu.0.fabric_status=999"
+    )
     assert first(machine, script)[1] == [3, 999, 0b0101_10_01_10_10, 2]
     machine.fault("gpu.0.fabric_state=2")
     assert first(machine, script)[0][0] == 2
@@ -156,7 +162,9 @@ def test_a_gpu_at_work_shows_it_and_rests_afterwards(machine: Machine) -> None:
     assert first(machine, _AT_WORK) == idle
     with machine.busy(0):
         assert first(machine, _AT_WORK) == [4, 98, 3105, 396, 64, 0, 0]
-        machine.fault("gpu.0.pcie.load_generation=1", "gpu.0.clock_sm_mhz=800", "gpu.0.clocks_event_reasons=64")
+        machine.fault(
+            "gpu.0.pcie.load_generation=1", "gpu.0.clock_sm_mhz=800", "gpu.0.clocks_event_reasons=64"
+        )
         assert first(machine, _AT_WORK) == [1, 98, 800, 396, 64, 0, 64]
     machine.fault()
     with machine.busy(1):
