@@ -15,7 +15,7 @@ from typing import Any
 
 from fleet.lab.definition import HostDefinition
 from fleet.lab.simulation import packages, site
-from fleet.lab.simulation.pci import pci_files
+from fleet.lab.simulation.pci import pci_files, slot_files
 from fleet.lab.simulation.view import FOLDER, benchmarks_view, hardware_view
 
 _HOST = Path(__file__).parent / "host"
@@ -60,6 +60,7 @@ def files(hardware: Mapping[str, Any], packages_key: str, distribution: str) -> 
     found[f"{state}/benchmarks.view"] = (benchmarks_view(hardware), 0o644)
     found[f"{state}/faults.view"] = ("", 0o644)
     found |= {f"{state}/pci/{path}": (text, 0o444) for path, text in pci_files(hardware).items()}
+    found |= {f"{state}/slots/{path}": (text, 0o444) for path, text in slot_files(hardware).items()}
     found["etc/systemd/system/fleet-lab-modules.service"] = (_UNIT, 0o644)
     found["etc/systemd/system/systemd-modules-load.service.d/fleet-lab.conf"] = (_MODULES_LOAD, 0o644)
     found["usr/share/keyrings/fleet-lab.asc"] = (packages_key, 0o644)

@@ -63,6 +63,7 @@ def test_a_bare_host_shows_its_hardware_and_nothing_else(gpu_lab: Lab) -> None:
         *("initrd.img-6.1.0-90-amd64", "vmlinuz-6.1.0-90-amd64"),
     ]
     assert faults.shell(gpu_lab, "board", "ls /sys/module") == ""
+    assert faults.shell(gpu_lab, "board", "cat /sys/bus/pci/slots/1/address") == "0000:1b:00\n"
     assert faults.shell(gpu_lab, "board", "mokutil --sb-state") == "SecureBoot disabled\n"
     assert faults.execute(gpu_lab, "board", "modprobe", "nvidia", check=False).returncode == 1
     for host in ("board", "desk"):

@@ -48,7 +48,7 @@ def lines(machine: Machine) -> dict[str, str]:
          ["clocks_throttle_reasons", "power_readings", "gpu_recovery_action", "fabric/health", "platformInfo"]),
         ("570.211.01", "open", "v12",
          ["gpu_recovery_action", "platformInfo/module_id", "fabric/health/bandwidth", "pci/pci_base_class"],
-         ["gpu_module_id", "fabric/health/summary", "remapped_rows/remapped_row_corr_inactive", "capabilities"]),
+         ["gpu_module_id", "fabric/health/summary", "remapped_rows/remapped_row_corr_inactive", "pdi"]),
         ("580.159.03", "open", "v13",
          ["gpu_power_readings/instant_power_draw", "fabric/health/summary", "capabilities/egm"],
          ["gpu_power_readings/power_draw", "power_readings"]),
@@ -71,6 +71,77 @@ def test_each_generation_has_its_own_elements(
     gpu = xml(machine)
     assert [path for path in present if gpu.find(path) is None] == []
     assert [path for path in absent if gpu.find(path) is not None] == []
+
+
+_SAMPLES = Path(__file__).parents[3] / ".." / "shared" / "samples"
+_UNLIKE = ("supported_clocks", "mig_devices", "processes", "accounted_processes")
+
+
+def elements(parent: ElementTree.Element, above: str = "") -> list[str]:
+    """Paths of all elements in order, but for what lists as many things as there are."""
+    found = []
+    for child in parent:
+        found.append(above + child.tag)
+        if child.tag not in _UNLIKE:
+            found += elements(child, f"{above}{child.tag}/")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sample", "model"),
+    [
+        ("smi-qx_gtx-1660-ti.xml", "rtx-4090"),
+        ("smi-qx_tesla-t4.xml", "t4"),
+        ("smi-qx_rtx-3090_v12.xml", "rtx-4090"),
+        ("smi-qx_h100.xml", "h100-sxm"),
+        ("smi-qx_b200.xml", "b200-sxm"),
+        ("smi-qx_h200x2_580.159.04.xml", "h200"),
+        ("smi-qx_t4.xml", "t4"),
+        ("smi-qx_rtx-3080_v13.xml", "rtx-4090"),
+    ],
+)
+def test_the_elements_are_those_of_a_capture(
+    machine: Machine, native_cache: Path, sample: str, model: str
+) -> None:
+    if not (_SAMPLES / sample).exists():
+        pytest.skip("captures of real GPUs are not part of the repository")
+    root = ElementTree.parse(_SAMPLES / sample).getroot()
+    real = root.find("gpu")
+    assert real is not None
+    document = hardware(model, 8)
+    for gpu in document["gpus"]:  # a card of today stands for one that this driver knew
+        gpu["first_driver"] = "1"
+    machine.install(document)
+    machine.use(str(root.findtext("driver_version")), native_cache)
+    machine.write("fabric.view", f"fabric.version={root.findtext('driver_version')}\n")
+    assert elements(xml(machine)) == elements(real)
+
+
+def test_the_lines_are_those_of_a_capture(machine: Machine, native_cache: Path) -> None:
+    sample = _SAMPLES / "smi-q_h200x2_580.159.04.txt"
+    if not sample.exists():
+        pytest.skip("captures of real GPUs are not part of the repository")
+    machine.install(hardware("h200", 8))
+    machine.use("580.159.04", native_cache)
+    machine.write("fabric.view", "fabric.version=580.159.04\n")
+    labels = [
+        [line.partition(" : ")[0].rstrip() for line in text[text.index("\nGPU 0") + 1 :].splitlines()[1:150]]
+        for text in (sample.read_text(), machine.smi("-q").stdout)
+    ]
+    assert labels[1] == labels[0]
+
+
+def test_volta_counts_errors_by_cache(machine: Machine, native_cache: Path) -> None:
+    machine.install(hardware("v100-sxm2"))
+    machine.use("535.309.01", native_cache, "proprietary")
+    machine.fault("gpu.0.ecc_volatile_uncorrected=3", "gpu.0.ecc_volatile_sram_uncorrected=1")
+    errors = xml(machine).find("ecc_errors/volatile/double_bit")
+    assert errors is not None
+    assert {element.tag: element.text for element in errors} == {
+        "device_memory": "2", "register_file": "0", "l1_cache": "0", "l2_cache": "1", "texture_memory": "N/A",
+        "texture_shm": "N/A", "cbu": "0", "total": "3",
+    }  # fmt: skip
+    assert lines(machine)["ECC Errors/Volatile/Double Bit/Device Memory"] == "2"
 
 
 def test_610_says_the_driver_by_its_new_name_and_a_sentence_by_the_old(

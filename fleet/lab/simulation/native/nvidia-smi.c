@@ -229,7 +229,7 @@ static int ecc_field(int gpu, const char *field, char *out)
     counter = strncmp(rest, "aggregate.", 10) == 0;
     rest += counter ? 10 : strncmp(rest, "volatile.", 9) == 0 ? 9 : strlen(rest);
     place = strcmp(rest, "total") == 0 ? ECC_TOTAL : strcmp(rest, "dram") == 0 || strcmp(rest, "device_memory") == 0 ? ECC_DRAM
-            : strcmp(rest, "sram") == 0 ? ECC_SRAM : -1;
+            : strcmp(rest, counts_by_cache(gpu) ? "l2_cache" : "sram") == 0 ? ECC_SRAM : -1;
     if (*rest == '\0')
         return 0;
     if (place < 0 || gpu_number(gpu, "ecc", 0) == 0)

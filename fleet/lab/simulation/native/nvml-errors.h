@@ -21,16 +21,21 @@ ANSWER nvmlDeviceGetTotalEccErrors(Device device, int kind, int counter, u64 *co
     return result;
 }
 
-/* Places that are counted: 2 the device's memory, 7 SRAM as a whole; the caches' own counts are gone since Turing. */
+/* Places that are counted: 2 the device's memory, and 7 SRAM as a whole or, up to Volta, 0 to 3 caches and registers. */
 ANSWER nvmlDeviceGetMemoryErrorCounter(Device device, int kind, int counter, int location, u64 *count)
 {
-    int result = ecc_condition(__func__, device);
+    int result = ecc_condition(__func__, device), older;
 
-    if (result == OK && location != 2 && location != 7)
+    if (result != OK)
+        return result;
+    older = counts_by_cache(device->index);
+    if (location != 2 && (older ? location < 0 || location > 3 : location != 7))
         return NOT_SUPPORTED;
-    if (result == OK)
-        *count = (u64)ecc_count(device->index, counter, location == 7 ? ECC_SRAM : ECC_DRAM, kind);
-    return result;
+    if (location == 2)
+        *count = (u64)ecc_count(device->index, counter, ECC_DRAM, kind);
+    else
+        *count = location == 7 || location == 1 ? (u64)ecc_count(device->index, counter, ECC_SRAM, kind) : 0;
+    return OK;
 }
 
 typedef struct { u64 l1, l2, memory, registers; } DetailedEcc;

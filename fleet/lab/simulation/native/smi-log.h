@@ -6,6 +6,8 @@
 #include <stdarg.h>
 
 #define BRANCH DRIVER_BRANCH
+/* Some elements came with 595, and with a later version of the long-term branch 580, but not with 590. */
+#define LATE_580 (BRANCH >= 595 || (BRANCH == 580 && compare_versions(OWN_VERSION, "580.126") >= 0))
 static int as_xml, depth;
 
 static void text_line(int level, const char *label, const char *value)
@@ -203,7 +205,7 @@ static void log_numbers(int gpu)
 
     item("serial", "Serial Number", shown(gpu, "serial", ""));
     item("uuid", "GPU UUID", shown(gpu, "uuid", ""));
-    if (BRANCH >= 565)
+    if (BRANCH >= 575)
         item_of("pdi", "GPU PDI", "0x%016llx", 0x51ab000000000000ull + (unsigned)gpu);
     item_of("minor_number", "Minor Number", "%d", gpu);
     item("vbios_version", "VBIOS Version", shown(gpu, "vbios", ""));
@@ -214,7 +216,7 @@ static void log_numbers(int gpu)
         item("board_part_number", "Board Part Number", shown(gpu, "board_part_number", ""));
     /* Up to 515 the number of the board stands where later the chip's does. */
     item("gpu_part_number", "GPU Part Number", shown(gpu, BRANCH >= 525 ? "gpu_part_number" : "board_part_number", ""));
-    if (BRANCH >= 525)
+    if (BRANCH >= 535)
         item("gpu_fru_part_number", "FRU Part Number", "N/A");
     if (BRANCH >= 565) {
         begin("platformInfo", "Platform Info");
@@ -237,10 +239,17 @@ static void log_numbers(int gpu)
     end("inforom_version");
 }
 
+static void log_firmware(void)
+{
+    char flavour[VALUE_SIZE];
+    int open = state_read("loaded.flavour", flavour) && strcmp(flavour, "open") == 0;
+
+    item("gsp_firmware_version", "GSP Firmware Version", open ? OWN_VERSION : "N/A");
+}
+
 static void log_modes(int gpu)
 {
     static const char *virtualization[] = {"None", "Pass-Through", "VGPU", "Host VGPU", "Host VSGA"};
-    char flavour[VALUE_SIZE];
 
     if (BRANCH >= 550) {
         begin("inforom_bbx_flush", "Inforom BBX Object Flush");
@@ -252,6 +261,8 @@ static void log_modes(int gpu)
     item("current_gom", "Current", "N/A");
     item("pending_gom", "Pending", "N/A");
     end("gpu_operation_mode");
+    if (BRANCH >= 510 && BRANCH < 550)
+        log_firmware();
     if (BRANCH >= 550)
         item("c2c_mode", "GPU C2C Mode", gpu_number(gpu, "nvlink_version", 0) >= 4 ? "Disabled" : "N/A");
     begin("gpu_virtualization_mode", "GPU Virtualization Mode");
@@ -261,18 +272,17 @@ static void log_modes(int gpu)
     if (BRANCH >= 550)
         item("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", "N/A");
     end("gpu_virtualization_mode");
-    if (BRANCH >= 565) {
-        item("gpu_recovery_action", "GPU Recovery Action", recovery_action(gpu));
-    } else if (BRANCH >= 525) {
+    if (BRANCH >= 535 && BRANCH < 575) {
         begin("gpu_reset_status", "GPU Reset Status");
         item("reset_required", "Reset Required", gpu_number(gpu, "recovery_action", 0) == 1 ? "Yes" : "No");
         item("drain_and_reset_recommended", "Drain and Reset Recommended",
              gpu_number(gpu, "recovery_action", 0) == 4 ? "Yes" : "No");
         end("gpu_reset_status");
     }
-    if (BRANCH >= 510)
-        item("gsp_firmware_version", "GSP Firmware Version",
-             state_read("loaded.flavour", flavour) && strcmp(flavour, "open") == 0 ? OWN_VERSION : "N/A");
+    if (BRANCH >= 565)
+        item("gpu_recovery_action", "GPU Recovery Action", recovery_action(gpu));
+    if (BRANCH >= 550)
+        log_firmware();
     begin("ibmnpu", "IBMNPU");
     item("relaxed_ordering_mode", "Relaxed Ordering Mode", "N/A");
     end("ibmnpu");
@@ -323,8 +333,10 @@ static void log_pci(int gpu)
     item("tx_util", "Tx Throughput", "0 KB/s");
     item("rx_util", "Rx Throughput", "0 KB/s");
     if (BRANCH >= 525) {
-        item("atomic_caps_outbound", "Atomic Caps Outbound", "N/A");
-        item("atomic_caps_inbound", "Atomic Caps Inbound", "N/A");
+        item(BRANCH >= 550 ? "atomic_caps_outbound" : "atomic_caps_inbound",
+             BRANCH >= 550 ? "Atomic Caps Outbound" : "Atomic Caps Inbound", "N/A");
+        item(BRANCH >= 550 ? "atomic_caps_inbound" : "atomic_caps_outbound",
+             BRANCH >= 550 ? "Atomic Caps Inbound" : "Atomic Caps Outbound", "N/A");
     }
     end("pci");
 }
@@ -360,7 +372,7 @@ static void log_reasons(int gpu)
         depth -= !as_xml && reasons[i].deep;
     }
     end(tag);
-    if (BRANCH >= 565) {
+    if (BRANCH >= 575) {
         begin("clocks_event_reasons_counters", "Clocks Event Reasons Counters");
         item("clocks_event_reasons_counters_sw_power_cap", "SW Power Capping", "0 us");
         item("clocks_event_reasons_counters_sync_boost", "Sync Boost", "0 us");
@@ -368,8 +380,9 @@ static void log_reasons(int gpu)
         item("clocks_event_reasons_counters_hw_therm_slowdown", "HW Thermal Slowdown", "0 us");
         item("clocks_event_reasons_counters_hw_power_brake", "HW Power Braking", "0 us");
         end("clocks_event_reasons_counters");
-        item("sparse_operation_mode", "Sparse Operation Mode", "N/A");
     }
+    if (BRANCH >= 565)
+        item("sparse_operation_mode", "Sparse Operation Mode", "N/A");
 }
 
 static const char *mebibytes(int gpu, long long number)
@@ -382,6 +395,15 @@ static const char *mebibytes(int gpu, long long number)
         return condition_text(gpu_condition(gpu));
     snprintf(place, sizeof places[0], "%lld MiB", number);
     return place;
+}
+
+static void log_sessions(const char *tag, const char *label)
+{
+    begin(tag, label);
+    item("session_count", "Active Sessions", "0");
+    item("average_fps", "Average FPS", "0");
+    item("average_latency", "Average Latency", "0");
+    end(tag);
 }
 
 static void log_memory(int gpu)
@@ -402,7 +424,7 @@ static void log_memory(int gpu)
     item("used", "Used", mebibytes(gpu, 1));
     item("free", "Free", mebibytes(gpu, gpu_number(gpu, "bar1_mib", 256) - 1));
     end("bar1_memory_usage");
-    if (BRANCH >= 525) {
+    if (BRANCH >= 535) {
         begin("cc_protected_memory_usage", "Conf Compute Protected Memory Usage");
         item("total", "Total", "0 MiB");
         item("used", "Used", "0 MiB");
@@ -415,35 +437,69 @@ static void log_memory(int gpu)
     item("memory_util", "Memory", whole ? shown(gpu, "utilization_memory", " %") : "N/A");
     item("encoder_util", "Encoder", whole ? "0 %" : "N/A");
     item("decoder_util", "Decoder", whole ? "0 %" : "N/A");
-    if (BRANCH >= 525) {
+    if (BRANCH >= 535) {
         item("jpeg_util", "JPEG", whole ? "0 %" : "N/A");
         item("ofa_util", "OFA", whole ? "0 %" : "N/A");
     }
     end("utilization");
+    log_sessions("encoder_stats", "Encoder Stats");
+    log_sessions("fbc_stats", "FBC Stats");
+    if (BRANCH >= 570) {
+        begin("dram_encryption_mode", "DRAM Encryption Mode");
+        item("current_dram_encryption", "Current", "N/A");
+        item("pending_dram_encryption", "Pending", "N/A");
+        end("dram_encryption_mode");
+    }
+}
+
+/* Up to Volta errors are counted by kind and then by the place: caches, registers, memory. */
+static void log_older_ecc_kind(int gpu, int counter, int kind)
+{
+    const char *nothing = gpu_number(gpu, "ecc", 0) ? "0" : "N/A";
+
+    begin(kind ? "double_bit" : "single_bit", kind ? "Double Bit" : "Single Bit");
+    item("device_memory", "Device Memory", counted(gpu, counter, ECC_DRAM, kind));
+    item("register_file", "Register File", nothing);
+    item("l1_cache", "L1 Cache", nothing);
+    item("l2_cache", "L2 Cache", counted(gpu, counter, ECC_SRAM, kind));
+    item("texture_memory", "Texture Memory", "N/A");
+    item("texture_shm", "Texture Shared", "N/A");
+    item("cbu", "CBU", kind ? nothing : "N/A");
+    item("total", "Total", counted(gpu, counter, ECC_TOTAL, kind));
+    end(kind ? "double_bit" : "single_bit");
 }
 
 static void log_ecc_counter(int gpu, int counter)
 {
     const char *tag = counter ? "aggregate" : "volatile";
-    int split = BRANCH >= 535 && gpu_number(gpu, "sram_split", 0);
+    int split = BRANCH >= 550 && gpu_number(gpu, "sram_split", 0), has = gpu_number(gpu, "ecc", 0) != 0;
 
     begin(tag, counter ? "Aggregate" : "Volatile");
+    if (counts_by_cache(gpu)) {
+        log_older_ecc_kind(gpu, counter, 0);
+        log_older_ecc_kind(gpu, counter, 1);
+        end(tag);
+        return;
+    }
     item("sram_correctable", "SRAM Correctable", counted(gpu, counter, ECC_SRAM, 0));
     if (split) {
         item("sram_uncorrectable_parity", "SRAM Uncorrectable Parity", counted(gpu, counter, ECC_SRAM, 1));
-        item("sram_uncorrectable_secded", "SRAM Uncorrectable SEC-DED", "0");
+        item("sram_uncorrectable_secded", "SRAM Uncorrectable SEC-DED", has ? "0" : "N/A");
     } else {
         item("sram_uncorrectable", "SRAM Uncorrectable", counted(gpu, counter, ECC_SRAM, 1));
     }
     item("dram_correctable", "DRAM Correctable", counted(gpu, counter, ECC_DRAM, 0));
     item("dram_uncorrectable", "DRAM Uncorrectable", counted(gpu, counter, ECC_DRAM, 1));
-    if (split && counter && BRANCH >= 550)
-        item("sram_threshold_exceeded", "SRAM Threshold Exceeded", gpu_number(gpu, "ecc_sram_threshold_exceeded", 0) ? "Yes" : "No");
+    if (split && counter)
+        item("sram_threshold_exceeded", "SRAM Threshold Exceeded",
+             !has ? "N/A" : gpu_number(gpu, "ecc_sram_threshold_exceeded", 0) ? "Yes" : "No");
     end(tag);
 }
 
 static void log_ecc(int gpu)
 {
+    const char *nothing = gpu_number(gpu, "ecc", 0) ? "0" : "N/A";
+
     begin("ecc_mode", "ECC Mode");
     item("current_ecc", "Current", mode(gpu, "ecc"));
     item("pending_ecc", "Pending", mode(gpu, "ecc_pending"));
@@ -454,16 +510,17 @@ static void log_ecc(int gpu)
     if (BRANCH >= 550 && gpu_number(gpu, "sram_split", 0)) {
         begin("aggregate_uncorrectable_sram_sources", "Aggregate Uncorrectable SRAM Sources");
         item("sram_l2", "SRAM L2", counted(gpu, 1, ECC_SRAM, 1));
-        item("sram_sm", "SRAM SM", "0");
-        item("sram_microcontroller", "SRAM Microcontroller", "0");
-        item("sram_pcie", "SRAM PCIE", "0");
-        item("sram_other", "SRAM Other", "0");
+        item("sram_sm", "SRAM SM", nothing);
+        item("sram_microcontroller", "SRAM Microcontroller", nothing);
+        item("sram_pcie", "SRAM PCIE", nothing);
+        item("sram_other", "SRAM Other", nothing);
         end("aggregate_uncorrectable_sram_sources");
     }
     if (BRANCH >= 580 && gpu_number(gpu, "sram_split", 0)) {
         item("channel_repair_pending", "Channel Repair Pending", "No");
         item("tpc_repair_pending", "TPC Repair Pending", "No");
-        item("unrepairable_memory", "Unrepairable Memory", "No");
+        if (LATE_580 || BRANCH >= 590)
+            item("unrepairable_memory", "Unrepairable Memory", gpu_number(gpu, "ecc", 0) ? "No" : "N/A");
     }
     end("ecc_errors");
 }
@@ -520,10 +577,10 @@ static void log_remapped(int gpu)
     }
     begin("remapped_rows", "Remapped Rows");
     item("remapped_row_corr", "Correctable Error", shown(gpu, "remap_corrected", ""));
-    if (BRANCH >= 580)
+    if (LATE_580)
         item("remapped_row_corr_inactive", "Inactive Correctable Error", "0");
     item("remapped_row_unc", "Uncorrectable Error", shown(gpu, "remap_uncorrected", ""));
-    if (BRANCH >= 580)
+    if (LATE_580)
         item("remapped_row_unc_inactive", "Inactive Uncorrectable Error", "0");
     item("remapped_row_pending", "Pending", yes_no(gpu, "remap_pending"));
     item("remapped_row_failure", "Remapping Failure Occurred", yes_no(gpu, "remap_failure"));
@@ -560,6 +617,12 @@ static void log_temperature(int gpu)
          relative ? "Memory Max Operating T.Limit Temp" : "Memory Max Operating Temp",
          shown(gpu, relative ? "tlimit_memory_celsius" : "memory_max_celsius", " C"));
     end("temperature");
+    if (BRANCH >= 450 && as_xml) {
+        begin("supported_gpu_target_temp", NULL);
+        item("gpu_target_temp_min", NULL, gpu_number(gpu, "target_celsius", 0) ? "65 C" : "N/A");
+        item("gpu_target_temp_max", NULL, gpu_number(gpu, "target_celsius", 0) ? "91 C" : "N/A");
+        end("supported_gpu_target_temp");
+    }
 }
 
 /* Up to 530: "power_readings" with a limit and one that is enforced. */
@@ -621,6 +684,15 @@ static void log_power(int gpu)
     if (BRANCH >= 565)
         log_power_of("gpu_memory_power_readings", "GPU Memory Power Readings ", NULL, "N/A", "N/A", NULL);
     log_power_of("module_power_readings", "Module Power Readings", state, "N/A", "N/A", none);
+    if (BRANCH >= 570) {
+        item("power_smoothing", "Power Smoothing", "N/A");
+        begin("power_profiles", "Workload Power Profiles");
+        item("power_profile_requested_profiles", "Requested Profiles", "N/A");
+        item("power_profile_enforced_profiles", "Enforced Profiles", "N/A");
+        end("power_profiles");
+    }
+    if (BRANCH >= 595)
+        item("edpp_multiplier", "EDPp Multiplier", "N/A");
 }
 
 static void log_clocks(int gpu)
@@ -643,7 +715,7 @@ static void log_clocks(int gpu)
         item("mem_clock", "Memory", BRANCH >= 590 ? gone : application ? shown(gpu, "max_clock_memory_mhz", " MHz") : "N/A");
         end(set ? "default_applications_clocks" : "applications_clocks");
     }
-    if (BRANCH >= 535) {
+    if (BRANCH >= 525) {
         begin("deferred_clocks", "Deferred Clocks");
         item("mem_clock", "Memory", "N/A");
         end("deferred_clocks");
@@ -661,6 +733,11 @@ static void log_clocks(int gpu)
     item("auto_boost", "Auto Boost", "N/A");
     item("auto_boost_default", "Auto Boost Default", "N/A");
     end("clock_policy");
+    if (BRANCH >= 450 && BRANCH < 575) {
+        begin("voltage", "Voltage");
+        item("graphics_volt", "Graphics", "N/A");
+        end("voltage");
+    }
 }
 
 static const char *health_word(long long mask, int question)
@@ -690,7 +767,7 @@ static void log_fabric_health(int gpu)
     }
     if (BRANCH >= 575)
         item("incorrect_configuration", "Incorrect Configuration", configurations[mask >> 8 & 7]);
-    if (BRANCH >= 580)
+    if (LATE_580)
         item("partition_assigned", "Partition Assigned", "N/A");
     end("health");
 }
@@ -699,7 +776,7 @@ static void log_fabric(int gpu)
 {
     int state = fabric_state(gpu);
 
-    if (BRANCH < 535)
+    if (BRANCH < 525)
         return;
     begin("fabric", "Fabric");
     if (gpu_condition(gpu) != OK) {
@@ -756,7 +833,7 @@ static void log_processes(int gpu)
     }
     if (as_xml)
         printf("\t\t<accounted_processes>\n\t\t</accounted_processes>\n");
-    if (BRANCH >= 575) {
+    if (BRANCH >= 570) {
         begin("capabilities", "Capabilities");
         item("egm", "EGM", "disabled");
         end("capabilities");
@@ -776,7 +853,7 @@ static void log_gpu(int gpu)
     if (BRANCH >= 450)
         item("product_architecture", "Product Architecture", shown(gpu, "architecture", ""));
     item("display_mode", "Display Mode", BRANCH >= 570 ? gone : "Disabled");
-    if (BRANCH >= 570)
+    if (BRANCH >= 575)
         item("display_attached", "Display Attached", "No");
     item("display_active", "Display Active", "Disabled");
     item("persistence_mode", "Persistence Mode", persistence(gpu, "Enabled", "Disabled"));

@@ -426,6 +426,12 @@ static MAYBE_UNUSED long long ecc_count(int gpu, int counter, int place, int kin
     return place == ECC_SRAM ? sram : place == ECC_DRAM ? dram : total > sram + dram ? total : sram + dram;
 }
 
+/* Pascal and Volta count errors in each cache; Turing and newer in SRAM as a whole. */
+static MAYBE_UNUSED int counts_by_cache(int gpu)
+{
+    return gpu_number(gpu, "cc_major", 9) * 10 + gpu_number(gpu, "cc_minor", 0) < 75;
+}
+
 /* NVML's number for what two GPUs meet at: 0 themselves, 10 one switch, 40 one socket, 50 none. */
 static MAYBE_UNUSED long long topology_level(int a, int b)
 {
