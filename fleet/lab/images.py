@@ -4,7 +4,8 @@
 
     base-RELEASE      debootstrap --variant=minbase            (one per Debian release)
     host-RELEASE-…    + systemd, sshd, sudo and the packages of one kind of host
-    pytorch-…         base-bookworm + Python + a real CPU torch (what hosts are provisioned to run)
+    pytorch-…         base-bookworm + Python + a real CPU torch
+    pytorch-lab-…     + the backend of simulated benchmarks (what hosts are provisioned to run)
     tiny-…            a static busybox (fault tests; work of others)
     registry-…        base-bookworm + docker-registry that already holds the two above
 
@@ -38,6 +39,7 @@ from pathlib import Path
 from fleet.core.errors import RefusedError
 from fleet.lab.definition import RELEASES, HostDefinition
 from fleet.lab.engine import Engine, LabFailed, Progress, run, wait_until
+from fleet.lab.simulation import image
 
 REPOSITORY = "fleet-lab"
 PYTORCH = "pytorch-cuda:2.7-lab"
@@ -148,9 +150,13 @@ class Images:
         recipe = _hash(recipe, self.machine.certificates, _CLEAN, "ca-certificates")
         return f"{REPOSITORY}/base-{release}:{recipe}"
 
-    def pytorch(self) -> str:
-        """Tag of the image with torch."""
+    def torch(self) -> str:
+        """Tag of the image with torch and nothing of the lab's."""
         return f"{REPOSITORY}/pytorch:{_hash(self.base('bookworm'), TORCH_PACKAGES)}"
+
+    def pytorch(self) -> str:
+        """Tag of the image with torch and the backend of simulated benchmarks."""
+        return f"{REPOSITORY}/pytorch-lab:{_hash(self.torch(), sorted(image.distribution().items()))}"
 
     def tiny(self) -> str:
         """Tag of the busybox image."""
@@ -288,7 +294,30 @@ class Images:
             self._engine.docker("import", "-c", f"CMD {json.dumps(_TINY_COMMAND)}", archive, self.tiny())
 
     def _build_pytorch(self) -> None:
+        """The small part on top of torch, which changes oftener."""
         if self._engine.image_id(self.pytorch()) is not None:
+            return
+        self._build_torch()
+        self._progress("image pytorch-lab: putting the backend of simulated benchmarks into it")
+        with _work_folder() as folder, self._container(self.torch()) as container:
+            for path, text in image.distribution().items():
+                (folder / path).parent.mkdir(exist_ok=True)
+                (folder / path).write_text(text, encoding="utf-8")
+            self._engine.docker("cp", f"{folder}/.", f"{container}:{_SITE}")
+            self._shell(
+                container,
+                f"chown -R root:root {_SITE}/fleet_lab* && python3 -m compileall -q {_SITE}/fleet_lab*",
+            )
+            self._commit(container, self.pytorch(), 'CMD ["python3"]')
+
+    def ensure_pytorch(self) -> str:
+        """The tag of the image with torch, which is made if it is not here."""
+        with _one_builder():
+            self._build_pytorch()
+        return self.pytorch()
+
+    def _build_torch(self) -> None:
+        if self._engine.image_id(self.torch()) is not None:
             return
         with _work_folder() as folder:
             self._progress(f"image pytorch: fetching {', '.join(TORCH_PACKAGES)}")
@@ -297,15 +326,14 @@ class Images:
             with self._container(base) as container:
                 self._install(container, ["python3"])
                 self._progress("image pytorch: putting torch into it")
-                site = "/usr/local/lib/python3.11/dist-packages"
-                self._engine.docker("cp", f"{folder / 'site'}/.", f"{container}:{site}")
+                self._engine.docker("cp", f"{folder / 'site'}/.", f"{container}:{_SITE}")
                 # Without bytecode every `docker run` would compile torch's 2,000 files anew.
                 self._shell(
-                    container, f"chown -R root:root {site} && python3 -m compileall -q -j 2 {site} || true"
+                    container, f"chown -R root:root {_SITE} && python3 -m compileall -q -j 2 {_SITE} || true"
                 )
                 self._shell(container, f"python3 -c 'import torch' && {_CLEAN}")
                 self._commit(
-                    container, self.pytorch(), 'CMD ["python3"]', f"ENV PYTORCH_VERSION={TORCH_VERSION}"
+                    container, self.torch(), 'CMD ["python3"]', f"ENV PYTORCH_VERSION={TORCH_VERSION}"
                 )
 
     def _build_registry(self) -> None:
@@ -426,6 +454,7 @@ def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
+_SITE = "/usr/local/lib/python3.11/dist-packages"
 _BUILDING = "fleet-lab-build-"
 _CLEAN = "rm -rf /var/cache/apt/archives/*.deb /var/cache/apt/*.bin /var/lib/apt/lists/* /var/log/*.log"
 

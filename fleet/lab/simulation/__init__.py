@@ -7,6 +7,8 @@
     view.py        the same, and the faults, as KEY=VALUE lines for programs that cannot read JSON
     native/        NVML and nvidia-smi in C, which answer from these lines and from the loaded driver
     host/          what runs on the host: module loading, dkms, uname; all of it POSIX shell
+    kernel_log.py  the driver's lines about trouble, for a host's kernel log
+    image/         the backend of simulated benchmarks in the lab's torch image
     packages.py    .deb files named as NVIDIA's, which install the above
     repository.py  signed apt repositories of these packages
 

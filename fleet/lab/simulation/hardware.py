@@ -29,7 +29,11 @@ _SWITCH_BUSES = (0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C)
 # PCI device of the switch chip and how many of them a board has, by model of its GPUs.
 # Memory that a MIG device of so many GB says it has (driver 590, H100).
 _MIG_MEMORY_MIB = {10: 9984, 20: 20096, 40: 40448}
-_SWITCHES: Mapping[str, tuple[str, int]] = {"h100-sxm": ("22a3", 4), "v100-sxm2": ("1ac2", 6)}
+_SWITCHES: Mapping[str, tuple[str, int]] = {
+    "h100-sxm": ("22a3", 4),
+    "h200": ("22a3", 4),
+    "v100-sxm2": ("1ac2", 6),
+}
 
 
 def models() -> dict[str, Json]:

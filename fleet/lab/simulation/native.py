@@ -19,7 +19,9 @@ _COMMON = ("-O1", "-Wall", "-Wextra", "-Werror", "-std=gnu11", "-U_FORTIFY_SOURC
 _STATIC = ("-static", "-s")
 # CUDA version that nvidia-smi and NVML of a driver branch say, in CUDA's own number (12.8 is 12080).
 CUDA_VERSIONS = {
+    418: 10010,
     470: 11040,
+    515: 11070,
     525: 12000,
     535: 12020,
     550: 12040,
@@ -34,7 +36,7 @@ CUDA_VERSIONS = {
 def cuda_version(driver: str) -> int:
     """CUDA's number for the branch of ``driver``, or for the next older branch that is known."""
     branch = int(driver.partition(".")[0])
-    return CUDA_VERSIONS[max((known for known in CUDA_VERSIONS if known <= branch), default=470)]
+    return CUDA_VERSIONS[max((known for known in CUDA_VERSIONS if known <= branch), default=418)]
 
 
 def build(driver: str, cache: Path) -> Path:
@@ -47,6 +49,7 @@ def build(driver: str, cache: Path) -> Path:
         return folder
     common = [*_COMMON]
     common += [f'-DDRIVER_VERSION="{driver}"', f"-DCUDA_VERSION={cuda_version(driver)}"]
+    common += [f"-DDRIVER_BRANCH={driver.partition('.')[0]}"]
     library = ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"]
     _compile([*common, *library, str(SOURCES / "nvml.c")], folder / "libnvidia-ml.so.1")
     driver_api = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]

@@ -15,13 +15,13 @@ from typing import Any
 
 from fleet.lab.definition import HostDefinition
 from fleet.lab.simulation import packages, site
-from fleet.lab.simulation.pci import pci_files
-from fleet.lab.simulation.view import FOLDER, hardware_view
+from fleet.lab.simulation.pci import pci_files, slot_files
+from fleet.lab.simulation.view import FOLDER, benchmarks_view, hardware_view
 
 _HOST = Path(__file__).parent / "host"
 CODE = "usr/lib/fleet-lab-gpu"
 # Programs that the host runs whatever is installed; those of packages come with the packages.
-_PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "lsinitramfs", "mokutil")
+_PROGRAMS = ("boot", "modules", "uname", "update-initramfs", "lsinitramfs", "mokutil", "dmesg")
 # Run before systemd starts: the hardware is shown, as on any machine.
 BOOT = f"{CODE}/boot"
 REAL_BOOT = f"{CODE}/real-boot"
@@ -57,8 +57,10 @@ def files(hardware: Mapping[str, Any], packages_key: str, distribution: str) -> 
     found[f"{CODE}/functions"] = ((_HOST / "functions").read_text(), 0o644)
     found[f"{state}/hardware.json"] = (json.dumps(hardware, indent=2) + "\n", 0o644)
     found[f"{state}/hardware.view"] = (hardware_view(hardware), 0o644)
+    found[f"{state}/benchmarks.view"] = (benchmarks_view(hardware), 0o644)
     found[f"{state}/faults.view"] = ("", 0o644)
     found |= {f"{state}/pci/{path}": (text, 0o444) for path, text in pci_files(hardware).items()}
+    found |= {f"{state}/slots/{path}": (text, 0o444) for path, text in slot_files(hardware).items()}
     found["etc/systemd/system/fleet-lab-modules.service"] = (_UNIT, 0o644)
     found["etc/systemd/system/systemd-modules-load.service.d/fleet-lab.conf"] = (_MODULES_LOAD, 0o644)
     found["usr/share/keyrings/fleet-lab.asc"] = (packages_key, 0o644)
@@ -113,6 +115,7 @@ def set_up_script(hardware: Mapping[str, Any]) -> list[str]:
         f"divert() {{ {_DIVERT} }}",
         *(f"divert {name} modules" for name in _DIVERTED),
         "divert uname uname",
+        "divert dmesg dmesg",
         f"ln -sf /{CODE}/update-initramfs /usr/sbin/update-initramfs",
         f"ln -sf /{CODE}/lsinitramfs /usr/bin/lsinitramfs",
         f"ln -sf /{CODE}/mokutil /usr/bin/mokutil",

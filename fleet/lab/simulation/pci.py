@@ -38,6 +38,14 @@ def pci_files(hardware: Mapping[str, Any]) -> dict[str, str]:
     return files
 
 
+def slot_files(hardware: Mapping[str, Any]) -> dict[str, str]:
+    """Content by path (``3/address``) below /sys/bus/pci/slots: one slot for each GPU, in order from 1."""
+    return {
+        f"{number}/address": f"{gpu['pci_address'].rpartition('.')[0]}\n"
+        for number, gpu in enumerate(hardware["gpus"], 1)
+    }
+
+
 def _device_files(device: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "vendor", f"0x{device['vendor']}"
     yield "device", f"0x{device['device']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_a_bare_host_shows_its_hardware_and_nothing_else(gpu_lab: Lab) -> None:
         *("initrd.img-6.1.0-90-amd64", "vmlinuz-6.1.0-90-amd64"),
     ]
     assert faults.shell(gpu_lab, "board", "ls /sys/module") == ""
+    assert faults.shell(gpu_lab, "board", "cat /sys/bus/pci/slots/1/address") == "0000:1b:00\n"
     assert faults.shell(gpu_lab, "board", "mokutil --sb-state") == "SecureBoot disabled\n"
     assert faults.execute(gpu_lab, "board", "modprobe", "nvidia", check=False).returncode == 1
     for host in ("board", "desk"):
@@ -118,6 +120,58 @@ def test_another_kernel_and_a_gpu_that_does_not_come_back(gpu_lab: Lab) -> None:
     run(f"{_INSTALL} linux-headers-6.1.0-91-amd64 && modprobe nvidia")
     assert len(smi(gpu_lab, "board", "-L")[1].splitlines()) == 7
     gpu_faults.switch(gpu_lab, "board", {})
+
+
+_HELD = """
+import fcntl, sys
+held = open("/run/fleet-lab-gpu/load/gpu.1")
+fcntl.lockf(held, fcntl.LOCK_SH)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_kernel_log_is_the_hosts_own_and_begins_anew_with_a_boot(gpu_lab: Lab) -> None:
+    run = lambda script: faults.shell(gpu_lab, "board", script)  # noqa: E731
+    gpu_faults.xid(gpu_lab, "board", 79, 3)
+    gpu_faults.xid(gpu_lab, "board", 31, 1, pid=4711, process="train")
+    gpu_faults.sxid(gpu_lab, "board", 20034, link=7, fatal=True)
+    records = run("cat /dev/kmsg").splitlines()
+    assert [int(record.split(",")[1]) for record in records] == list(range(len(records)))
+    log = run("dmesg")
+    assert "NVRM: loading NVIDIA UNIX Open Kernel Module" in log
+    assert "NVRM: Xid (PCI:0000:61:00): 79, GPU has fallen off the bus.\n" in log
+    assert "NVRM: Xid (PCI:0000:43:00): 31, pid=4711, name=train, Ch 00000008" in log
+    assert "nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 20034, Fatal, Link 07" in log
+    refused = faults.execute(gpu_lab, "board", "cat", "/dev/kmsg", user="nobody", check=False)
+    assert refused.returncode == 1
+    written = faults.execute(gpu_lab, "board", "sh", "-c", "echo noise > /dev/kmsg", check=False)
+    assert (written.returncode != 0, run("cat /dev/kmsg").splitlines()) == (True, records)
+    faults.reboot(gpu_lab, "board")
+    assert "Xid" not in run("cat /dev/kmsg")
+    assert "Linux version 6.1.0-91-amd64" in run("dmesg")
+
+
+def test_links_on_the_bus_and_work_on_a_gpu_show(gpu_lab: Lab) -> None:
+    run = lambda script: faults.shell(gpu_lab, "board", script)  # noqa: E731
+    run("modprobe nvidia")
+    with gpu_faults.switched(gpu_lab, "board", {"gpu.1.pcie.width": 8}):
+        assert run("cat /sys/bus/pci/devices/0000:43:00.0/current_link_width") == "8\n"
+        query = "nvidia-smi --query-gpu=pcie.link.width.current,utilization.gpu --format=csv,noheader,nounits -i 0,1"
+        assert run(query) == "16, 0\n8, 0\n"
+        container = f"docker run --rm --gpus device=1 other:local {query.replace(' -i 0,1', '')}"
+        assert run(container) == "8, 0\n"
+        hold = ("docker", "exec", "--interactive", f"fleet-lab-{gpu_lab.name}-board", "python3", "-c", _HELD)
+        with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == "held\n"
+            assert run(query) == "16, 0\n8, 98\n"
+            assert run(container) == "8, 98\n"
+            process.stdin.close()
+    assert run("cat /sys/bus/pci/devices/0000:43:00.0/current_link_width") == "16\n"
+    read_only = "docker run --rm --gpus all other:local sh -c 'echo x > /var/lib/fleet-lab-gpu/faults.view'"
+    assert faults.execute(gpu_lab, "board", "sh", "-c", read_only, check=False).returncode != 0
 
 
 def test_faults_of_repositories_are_undone(gpu_lab: Lab) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from fleet.core.errors import InputError
 from fleet.lab.simulation.hardware import hardware, load, models, validate
-from fleet.lab.simulation.pci import pci_files
-from fleet.lab.simulation.view import hardware_view
+from fleet.lab.simulation.pci import pci_files, slot_files
+from fleet.lab.simulation.view import benchmarks_view, hardware_view
 
 
 @pytest.mark.parametrize("model", sorted(models()))
@@ -58,6 +58,18 @@ def test_the_pci_tree_has_the_gpus_the_switches_and_others() -> None:
     assert files["0000:1b:00.0/max_link_speed"] == "32.0 GT/s PCIe\n"
     assert files["0000:07:00.0/device"] == "0x22a3\n"
     assert any(content == "0x15b3\n" for content in files.values())
+
+
+def test_each_gpu_sits_in_a_slot() -> None:
+    slots = slot_files(hardware("h100-sxm", 8))
+    assert (len(slots), slots["1/address"], slots["8/address"]) == (8, "0000:1b:00\n", "0000:df:00\n")
+
+
+def test_every_model_has_rates_and_the_view_for_benchmarks_has_them_all() -> None:
+    for name, model in models().items():
+        lines = benchmarks_view(hardware(name, 2)).splitlines()
+        assert len(lines) == 2 * len(model["benchmarks"]) > 20
+        assert f"gpu.1.rate.matrix_product.fp32={model['benchmarks']['matrix_product.fp32']}" in lines
 
 
 def test_a_consumer_card_rests_at_a_slower_link() -> None:

@@ -107,6 +107,13 @@ static const char *on_off(int gpu, const char *key, const char *on, const char *
     return number < 0 ? absent : number ? on : off;
 }
 
+static const char *compute_mode(int gpu)
+{
+    static const char *names[] = {"Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"};
+
+    return names[gpu_number(gpu, "compute_mode", 0) & 3];
+}
+
 static const char *persistence(int gpu, const char *on, const char *off)
 {
     return gpu_number(gpu, "persistence", state_number("persistence", 0)) ? on : off;
@@ -114,9 +121,49 @@ static const char *persistence(int gpu, const char *on, const char *off)
 
 static const char *recovery_action(int gpu)
 {
-    static const char *names[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset"};
+    static const char *names[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain",
+                                  "Bus Reset", "System Reboot"};
 
-    return names[gpu_number(gpu, "recovery_action", 0) % 5];
+    return names[gpu_number(gpu, "recovery_action", 0) & 7];
+}
+
+/* A call that hangs hangs nvidia-smi where it asks for everything. */
+static void hang_in_any(int gpu)
+{
+    char wanted[VALUE_SIZE];
+
+    while (state_read("hang_in", wanted) || gpu_read(gpu, "hang_in", wanted))
+        sleep(1);
+}
+
+static void upper(char *text)
+{
+    for (; *text; text++)
+        *text = *text >= 'a' && *text <= 'z' ? (char)(*text - 32) : *text;
+}
+
+/* NVML's number of a board: bus and device of "0000:1B:00.0". */
+static long long board_of(const char *address)
+{
+    int i;
+    long long number = 0;
+
+    for (i = 5; i < 10; i++)
+        if (address[i] != ':')
+            number = number * 16 + (address[i] <= '9' ? address[i] - '0' : (address[i] | 32) - 'a' + 10);
+    return number;
+}
+
+/* What the fabric manager answered, where it is through. */
+static const char *fabric_status_text(int gpu)
+{
+    long long status = gpu_number(gpu, "fabric_status", 0);
+
+    return fabric_state(gpu) != 3        ? "N/A"
+           : status == 0                 ? "Success"
+           : status == NOT_SUPPORTED     ? "Not Supported"
+           : status == INSUFFICIENT_SIZE ? "Insufficient Resources"
+                                         : "Unknown Error";
 }
 
 static const char *fabric_text(int gpu)
@@ -150,21 +197,72 @@ static const struct { const char *field, *key; char kind; const char *unit; int 
     {"clocks.max.graphics", "max_clock_graphics_mhz", 'n', " MHz", 0}, {"clocks.max.sm", "max_clock_sm_mhz", 'n', " MHz", 0},
     {"clocks.max.memory", "max_clock_memory_mhz", 'n', " MHz", 0},
     {"pcie.link.gen.current", "pcie_gen", 'n', "", 0}, {"pcie.link.gen.max", "pcie_max_gen", 'n', "", 0},
-    {"pcie.link.gen.gpumax", "pcie_max_gen", 'n', "", 525},
+    {"pcie.link.gen.gpumax", "pcie_gpu_gen", 'n', "", 525}, {"pcie.link.gen.hostmax", "pcie_host_gen", 'n', "", 525},
+    {"pcie.link.gen.gpucurrent", "pcie_gen", 'n', "", 525},
     {"pcie.link.width.current", "pcie_width", 'n', "", 0}, {"pcie.link.width.max", "pcie_max_width", 'n', "", 0},
     {"ecc.mode.current", "ecc", 'e', "", 0}, {"ecc.mode.pending", "ecc_pending", 'e', "", 0},
-    {"ecc.errors.corrected.volatile.total", "ecc_volatile_corrected", 'n', "", 0},
-    {"ecc.errors.corrected.aggregate.total", "ecc_aggregate_corrected", 'n', "", 0},
-    {"ecc.errors.uncorrected.volatile.total", "ecc_volatile_uncorrected", 'n', "", 0},
-    {"ecc.errors.uncorrected.aggregate.total", "ecc_aggregate_uncorrected", 'n', "", 0},
     {"mig.mode.current", "mig", 'e', "", 450}, {"mig.mode.pending", "mig_pending", 'e', "", 450},
     {"remapped_rows.correctable", "remap_corrected", 'n', "", 460},
     {"remapped_rows.uncorrectable", "remap_uncorrected", 'n', "", 460},
     {"remapped_rows.pending", "remap_pending", 'y', "", 460}, {"remapped_rows.failure", "remap_failure", 'y', "", 460},
     {"retired_pages.single_bit_ecc.count", "retired_single", 'n', "", 0},
     {"retired_pages.double_bit.count", "retired_double", 'n', "", 0}, {"retired_pages.pending", "retired_pending", 'y', "", 0},
-    {"module_id", "module_id", 'n', "", 550},
+    {"module_id", "module_id", 'n', "", 550}, {"platform.module_id", "module_id", 'n', "", 565},
+    {"inforom.img", "inforom_image", 't', "", 0}, {"inforom.oem", "inforom_oem", 't', "", 0},
+    {"inforom.ecc", "inforom_ecc", 't', "", 0}, {"inforom.pwr", "inforom_power", 't', "", 0},
+    {"clocks.current.video", "clock_video_mhz", 'n', " MHz", 0}, {"clocks.video", "clock_video_mhz", 'n', " MHz", 0},
+    {"remapped_rows.histogram.max", "remap_banks", 'n', "", 580}, {"remapped_rows.histogram.high", "remap_high", 'n', "", 580},
+    {"remapped_rows.histogram.partial", "remap_partial", 'n', "", 580}, {"remapped_rows.histogram.low", "remap_low", 'n', "", 580},
+    {"remapped_rows.histogram.none", "remap_none", 'n', "", 580},
 };
+
+/* "ecc.errors.KIND.SINCE.PLACE": totals, the device's memory, SRAM; the caches' own are gone since Turing. */
+static int ecc_field(int gpu, const char *field, char *out)
+{
+    const char *rest = field + strlen("ecc.errors.");
+    int kind, counter, place;
+
+    if (strncmp(field, "ecc.errors.", 11) != 0)
+        return 0;
+    kind = strncmp(rest, "uncorrected.", 12) == 0;
+    rest += kind ? 12 : strncmp(rest, "corrected.", 10) == 0 ? 10 : strlen(rest);
+    counter = strncmp(rest, "aggregate.", 10) == 0;
+    rest += counter ? 10 : strncmp(rest, "volatile.", 9) == 0 ? 9 : strlen(rest);
+    place = strcmp(rest, "total") == 0 ? ECC_TOTAL : strcmp(rest, "dram") == 0 || strcmp(rest, "device_memory") == 0 ? ECC_DRAM
+            : strcmp(rest, counts_by_cache(gpu) ? "l2_cache" : "sram") == 0 ? ECC_SRAM : -1;
+    if (*rest == '\0')
+        return 0;
+    if (place < 0 || gpu_number(gpu, "ecc", 0) == 0)
+        snprintf(out, VALUE_SIZE, "[N/A]");
+    else
+        snprintf(out, VALUE_SIZE, "%lld", ecc_count(gpu, counter, place, kind));
+    return 1;
+}
+
+/* "clocks_event_reasons.NAME", before 535 and still after it "clocks_throttle_reasons.NAME". */
+static int reason_field(int gpu, const char *field, char *out)
+{
+    static const struct { const char *name; unsigned bit; } names[] = {
+        {"gpu_idle", 1}, {"applications_clocks_setting", 2}, {"sw_power_cap", 4}, {"hw_slowdown", 8}, {"sync_boost", 16},
+        {"sw_thermal_slowdown", 32}, {"hw_thermal_slowdown", 64}, {"hw_power_brake_slowdown", 128}};
+    const char *name = strchr(field, '.');
+    long long mask = gpu_number(gpu, "clocks_event_reasons", 1);
+    size_t i;
+
+    if (name == NULL || (strncmp(field, "clocks_throttle_reasons.", 24) != 0 &&
+                         (DRIVER_BRANCH < 535 || strncmp(field, "clocks_event_reasons.", 21) != 0)))
+        return 0;
+    if (strcmp(name + 1, "active") == 0 || strcmp(name + 1, "supported") == 0) {
+        snprintf(out, VALUE_SIZE, "0x%016llx", strcmp(name + 1, "active") == 0 ? mask : 0x1ffll);
+        return 1;
+    }
+    for (i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].name, name + 1) == 0) {
+            snprintf(out, VALUE_SIZE, "%s", mask & names[i].bit ? "Active" : "Not Active");
+            return 1;
+        }
+    return 0;
+}
 
 /* Fields that are computed. 1 when FIELD is one of them. */
 static int computed_field(int gpu, int position, const char *field, int units, char *out)
@@ -193,13 +291,18 @@ static int computed_field(int gpu, int position, const char *field, int units, c
     } else if (strcmp(field, "persistence_mode") == 0) {
         snprintf(out, VALUE_SIZE, "%s", persistence(gpu, "Enabled", "Disabled"));
     } else if (strcmp(field, "compute_mode") == 0) {
-        snprintf(out, VALUE_SIZE, "Default");
+        snprintf(out, VALUE_SIZE, "%s", compute_mode(gpu));
+    } else if (strcmp(field, "minor_number") == 0) {
+        snprintf(out, VALUE_SIZE, "%d", gpu);
+    } else if (strcmp(field, "pci.domain") == 0 || strcmp(field, "pci.bus") == 0 || strcmp(field, "pci.device") == 0) {
+        bus_id(gpu, value);
+        snprintf(out, VALUE_SIZE, "0x%.*s", field[4] == 'd' && field[5] == 'o' ? 4 : 2, value + (field[4] == 'b' ? 5 : field[5] == 'o' ? 0 : 8));
     } else if (strcmp(field, "gpu_recovery_action") == 0 && branch >= 565) {
         snprintf(out, VALUE_SIZE, "%s", recovery_action(gpu));
     } else if (strcmp(field, "fabric.state") == 0 && branch >= 535) {
         snprintf(out, VALUE_SIZE, "%s", fabric_state(gpu) ? fabric_text(gpu) : "[N/A]");
     } else if (strcmp(field, "fabric.status") == 0 && branch >= 535) {
-        snprintf(out, VALUE_SIZE, "%s", fabric_state(gpu) == 3 ? "Success" : "[N/A]");
+        snprintf(out, VALUE_SIZE, "%s", fabric_state(gpu) == 3 ? fabric_status_text(gpu) : "[N/A]");
     } else {
         return 0;
     }
@@ -212,7 +315,7 @@ static int query_value(int gpu, int position, const char *field, int units, char
     char value[VALUE_SIZE];
     size_t i;
 
-    if (computed_field(gpu, position, field, units, out))
+    if (computed_field(gpu, position, field, units, out) || ecc_field(gpu, field, out) || reason_field(gpu, field, out))
         return 1;
     for (i = 0; i < sizeof query_fields / sizeof *query_fields; i++) {
         if (strcmp(query_fields[i].field, field) != 0 || state_parse(OWN_VERSION) < query_fields[i].first_branch)
@@ -300,21 +403,51 @@ static int query_gpus(char *list, const char *format, const int *gpus, const int
     return status;
 }
 
+/* ---- --query-remapped-rows --------------------------------------------------------------------------- */
+
+static int remapped_rows(char *list, const char *format, const int *gpus, const int *positions, int count)
+{
+    char *parts[16], value[VALUE_SIZE];
+    int fields = split(list, parts, 16), i, j;
+
+    for (j = 0; j < fields; j++)
+        if (strncmp(parts[j], "remapped_rows.", 14) != 0 && strncmp(parts[j], "gpu_", 4) != 0 && strcmp(parts[j], "timestamp") != 0) {
+            printf("Field \"%s\" is not a valid field to query.\n\n", parts[j]);
+            return 2;
+        }
+    if (strstr(format, "noheader") == NULL) {
+        for (j = 0; j < fields; j++)
+            printf("%s%s", j ? ", " : "", parts[j]);
+        printf("\n");
+    }
+    for (i = 0; i < count; i++) {
+        for (j = 0; j < fields; j++) {
+            if (gpu_condition(gpus[i]) != OK)
+                snprintf(value, sizeof value, "[%s]", condition_text(gpu_condition(gpus[i])));
+            else if (!query_value(gpus[i], positions[i], parts[j], 1, value))
+                snprintf(value, sizeof value, "[N/A]");
+            printf("%s%s", j ? ", " : "", value);
+        }
+        printf("\n");
+    }
+    return 0;
+}
+
 /* ---- --query-compute-apps ------------------------------------------------------------------------------ */
 
-struct process { long long pid, mib; };
+struct process { long long pid, mib; const char *kind; };
 
-/* The processes of a GPU whose pids live; how many were put into FOUND. */
-static int processes_of(int gpu, struct process *found, int room)
+static int processes_in(int gpu, const char *key, const char *kind, struct process *found, int room)
 {
     char value[VALUE_SIZE], path[64];
     const char *text = value;
     int count = 0;
 
-    if (gpu_condition(gpu) != OK || !gpu_read(gpu, "processes", value))
+    if (!gpu_read(gpu, key, value))
         return 0;
     while (*text && count < room) {
         found[count].pid = state_parse(text);
+        found[count].kind = kind;
         text += strspn(text, "0123456789");
         found[count].mib = *text == ':' ? state_parse(text + 1) : 0;
         text += strcspn(text, ",");
@@ -323,6 +456,18 @@ static int processes_of(int gpu, struct process *found, int room)
         count += access(path, F_OK) == 0;
     }
     return count;
+}
+
+/* The processes of a GPU whose pids live; how many were put into FOUND. */
+static int processes_of(int gpu, struct process *found, int room)
+{
+    int count;
+
+    if (gpu_condition(gpu) != OK)
+        return 0;
+    count = processes_in(gpu, "processes", "C", found, room);
+    count += processes_in(gpu, "mps_processes", "M+C", found + count, room - count);
+    return count + processes_in(gpu, "graphics_processes", "G", found + count, room - count);
 }
 
 /* The name a process has, as far as its command line tells. */
@@ -357,13 +502,15 @@ static int compute_apps(char *list, const char *format, const int *gpus, int cou
     for (i = 0; i < count; i++) {
         int all = processes_of(gpus[i], found, 64);
         for (k = 0; k < all; k++) {
+            if (strcmp(found[k].kind, "G") == 0)
+                continue;
             for (j = 0; j < fields; j++) {
                 if (strcmp(parts[j], "pid") == 0)
                     snprintf(value, sizeof value, "%lld", found[k].pid);
                 else if (strstr(parts[j], "memory"))
                     snprintf(value, sizeof value, "%lld%s", found[k].mib, units ? " MiB" : "");
-                else if (strcmp(parts[j], "gpu_uuid") == 0)
-                    gpu_read(gpus[i], "uuid", value);
+                else if (strncmp(parts[j], "gpu_", 4) == 0)
+                    query_value(gpus[i], i, parts[j], 1, value);
                 else
                     process_name(found[k].pid, value);
                 printf("%s%s", j ? ", " : "", value);
@@ -386,7 +533,7 @@ static void print_name(const char *name, int width, char *out)
 
 static void table_row(int gpu, int position)
 {
-    char name[VALUE_SIZE], shown[VALUE_SIZE], bus[32], fan[16], ecc[16];
+    char name[VALUE_SIZE], shown[VALUE_SIZE], bus[32], fan[16], ecc[16], use[16];
 
     bus_id(gpu, bus);
     if (gpu_condition(gpu) != OK) {
@@ -399,14 +546,18 @@ static void table_row(int gpu, int position)
     }
     gpu_read(gpu, "name", name);
     print_name(name, 27, shown);
-    snprintf(ecc, sizeof ecc, "%lld", gpu_number(gpu, "ecc_volatile_uncorrected", 0));
+    snprintf(ecc, sizeof ecc, "%lld", ecc_count(gpu, 0, ECC_TOTAL, 1));
     snprintf(fan, sizeof fan, "%lld%%", gpu_number(gpu, "fan_percent", 0));
     printf("| %3d  %s    %-3s |   0000%s Off | %20s |\n", position, shown, persistence(gpu, "On", "Off"), bus,
            gpu_number(gpu, "ecc", 0) ? ecc : gpu_number(gpu, "ecc", -1) == 0 ? "Off" : "N/A");
-    printf("| %3s  %3lldC    P%-2lld %13lldW / %4lldW | %7lldMiB / %6lldMiB | %6s%% %12s |\n",
+    if (gpu_number(gpu, "mig", 0))
+        snprintf(use, sizeof use, "N/A ");
+    else
+        snprintf(use, sizeof use, "%lld%%", gpu_number(gpu, "utilization_gpu", 0));
+    printf("| %3s  %3lldC    P%-2lld %13lldW / %4lldW | %7lldMiB / %6lldMiB | %7s %12s |\n",
            gpu_number(gpu, "fan_percent", -1) >= 0 ? fan : "N/A", gpu_number(gpu, "temperature_celsius", 0),
            gpu_number(gpu, "performance_state", 0), gpu_number(gpu, "power_draw_mw", 0) / 1000,
-           power_limit(gpu) / 1000, gpu_number(gpu, "memory_used_mib", 0), gpu_number(gpu, "memory_mib", 0), "0",
+           power_limit(gpu) / 1000, gpu_number(gpu, "memory_used_mib", 0), gpu_number(gpu, "memory_mib", 0), use,
            "Default");
     printf("|                                         |                        | %20s |\n",
            on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
@@ -422,7 +573,7 @@ static void table_processes(const int *gpus, const int *positions, int count)
         int all = processes_of(gpus[i], found, 64);
         for (k = 0; k < all; k++, printed++) {
             process_name(found[k].pid, name);
-            printf("|  %3d   N/A  N/A %15lld %6s   %-36.36s%7lldMiB |\n", positions[i], found[k].pid, "C", name,
+            printf("|  %3d   N/A  N/A %15lld %6s   %-36.36s%7lldMiB |\n", positions[i], found[k].pid, found[k].kind, name,
                    found[k].mib);
         }
     }
@@ -479,6 +630,7 @@ static int table(const int *gpus, const int *positions, int count)
     printf("|                                         |                        |               MIG M. |\n");
     printf("|=========================================+========================+======================|\n");
     for (i = 0; i < count; i++) {
+        hang_in_any(gpus[i]);
         table_row(gpus[i], positions[i]);
         printf("%s", line);
     }
@@ -590,212 +742,7 @@ static int nvlink_status(const int *gpus, const int *positions, int count)
     return 0;
 }
 
-static void xml_text(const char *indent, const char *tag, int gpu, const char *key, const char *unit)
-{
-    char value[VALUE_SIZE];
-
-    if (gpu_condition(gpu) != OK)
-        printf("%s<%s>%s</%s>\n", indent, tag, condition_text(gpu_condition(gpu)), tag);
-    else if (gpu_read(gpu, key, value))
-        printf("%s<%s>%s%s</%s>\n", indent, tag, value, unit, tag);
-    else
-        printf("%s<%s>N/A</%s>\n", indent, tag, tag);
-}
-
-static void xml_ecc(int gpu, const char *counter)
-{
-    char key[64];
-    int split_sram = state_parse(OWN_VERSION) >= 535;
-
-    printf("\t\t\t<%s>\n\t\t\t\t<sram_correctable>0</sram_correctable>\n", counter);
-    if (split_sram)
-        printf("\t\t\t\t<sram_uncorrectable_parity>0</sram_uncorrectable_parity>\n"
-               "\t\t\t\t<sram_uncorrectable_secded>0</sram_uncorrectable_secded>\n");
-    else
-        printf("\t\t\t\t<sram_uncorrectable>0</sram_uncorrectable>\n");
-    snprintf(key, sizeof key, "ecc_%s_corrected", counter);
-    xml_text("\t\t\t\t", "dram_correctable", gpu, key, "");
-    snprintf(key, sizeof key, "ecc_%s_uncorrected", counter);
-    xml_text("\t\t\t\t", "dram_uncorrectable", gpu, key, "");
-    printf("\t\t\t</%s>\n", counter);
-}
-
-static void xml_remapped(int gpu)
-{
-    int condition = gpu_condition(gpu);
-
-    if (condition != OK || gpu_number(gpu, "remap_banks", -1) < 0) {
-        printf("\t\t<remapped_rows>%s</remapped_rows>\n", condition != OK ? condition_text(condition) : "N/A");
-        return;
-    }
-    printf("\t\t<remapped_rows>\n");
-    xml_text("\t\t\t", "remapped_row_corr", gpu, "remap_corrected", "");
-    xml_text("\t\t\t", "remapped_row_unc", gpu, "remap_uncorrected", "");
-    printf("\t\t\t<remapped_row_pending>%s</remapped_row_pending>\n", on_off(gpu, "remap_pending", "Yes", "No", "No"));
-    printf("\t\t\t<remapped_row_failure>%s</remapped_row_failure>\n", on_off(gpu, "remap_failure", "Yes", "No", "No"));
-    printf("\t\t\t<row_remapper_histogram>\n");
-    xml_text("\t\t\t\t", "row_remapper_histogram_max", gpu, "remap_banks", " bank(s)");
-    printf("\t\t\t</row_remapper_histogram>\n\t\t</remapped_rows>\n");
-}
-
-static void xml_gpu(int gpu)
-{
-    char bus[32], device[VALUE_SIZE];
-    long long branch = state_parse(OWN_VERSION);
-    const char *power = branch >= 535 ? "gpu_power_readings" : "power_readings";
-
-    bus_id(gpu, bus);
-    printf("\t<gpu id=\"0000%s\">\n", bus);
-    xml_text("\t\t", "product_name", gpu, "name", "");
-    xml_text("\t\t", "product_brand", gpu, "brand", "");
-    xml_text("\t\t", "product_architecture", gpu, "architecture", "");
-    printf("\t\t<persistence_mode>%s</persistence_mode>\n", persistence(gpu, "Enabled", "Disabled"));
-    printf("\t\t<mig_mode>\n\t\t\t<current_mig>%s</current_mig>\n", on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
-    printf("\t\t\t<pending_mig>%s</pending_mig>\n\t\t</mig_mode>\n", on_off(gpu, "mig_pending", "Enabled", "Disabled", "N/A"));
-    xml_text("\t\t", "serial", gpu, "serial", "");
-    xml_text("\t\t", "uuid", gpu, "uuid", "");
-    printf("\t\t<minor_number>%d</minor_number>\n", gpu);
-    xml_text("\t\t", "vbios_version", gpu, "vbios", "");
-    if (branch >= 565)
-        printf("\t\t<gpu_recovery_action>%s</gpu_recovery_action>\n", recovery_action(gpu));
-    printf("\t\t<pci>\n");
-    if (gpu_read(gpu, "pci_device_id", device))
-        printf("\t\t\t<pci_device_id>%s</pci_device_id>\n", device);
-    printf("\t\t\t<pci_bus_id>0000%s</pci_bus_id>\n", bus);
-    printf("\t\t\t<pci_gpu_link_info>\n\t\t\t\t<pcie_gen>\n");
-    xml_text("\t\t\t\t\t", "max_link_gen", gpu, "pcie_max_gen", "");
-    xml_text("\t\t\t\t\t", "current_link_gen", gpu, "pcie_gen", "");
-    printf("\t\t\t\t</pcie_gen>\n\t\t\t\t<link_widths>\n");
-    xml_text("\t\t\t\t\t", "max_link_width", gpu, "pcie_max_width", "x");
-    xml_text("\t\t\t\t\t", "current_link_width", gpu, "pcie_width", "x");
-    printf("\t\t\t\t</link_widths>\n\t\t\t</pci_gpu_link_info>\n\t\t</pci>\n");
-    printf("\t\t<performance_state>P%lld</performance_state>\n", gpu_number(gpu, "performance_state", 0));
-    printf("\t\t<%s>\n", branch >= 535 ? "clocks_event_reasons" : "clocks_throttle_reasons");
-    printf("\t\t\t<clocks_%s_reason_gpu_idle>Active</clocks_%s_reason_gpu_idle>\n", branch >= 535 ? "event" : "throttle",
-           branch >= 535 ? "event" : "throttle");
-    printf("\t\t</%s>\n", branch >= 535 ? "clocks_event_reasons" : "clocks_throttle_reasons");
-    printf("\t\t<fb_memory_usage>\n");
-    xml_text("\t\t\t", "total", gpu, "memory_mib", " MiB");
-    xml_text("\t\t\t", "reserved", gpu, "memory_reserved_mib", " MiB");
-    xml_text("\t\t\t", "used", gpu, "memory_used_mib", " MiB");
-    printf("\t\t\t<free>%lld MiB</free>\n\t\t</fb_memory_usage>\n", memory_free(gpu));
-    printf("\t\t<compute_mode>Default</compute_mode>\n\t\t<ecc_mode>\n");
-    printf("\t\t\t<current_ecc>%s</current_ecc>\n", on_off(gpu, "ecc", "Enabled", "Disabled", "N/A"));
-    printf("\t\t\t<pending_ecc>%s</pending_ecc>\n", on_off(gpu, "ecc_pending", "Enabled", "Disabled", "N/A"));
-    printf("\t\t</ecc_mode>\n\t\t<ecc_errors>\n");
-    xml_ecc(gpu, "volatile");
-    xml_ecc(gpu, "aggregate");
-    printf("\t\t</ecc_errors>\n");
-    xml_remapped(gpu);
-    printf("\t\t<temperature>\n");
-    xml_text("\t\t\t", "gpu_temp", gpu, "temperature_celsius", " C");
-    xml_text("\t\t\t", "memory_temp", gpu, "memory_temperature_celsius", " C");
-    printf("\t\t</temperature>\n\t\t<%s>\n", power);
-    printf("\t\t\t<%s>%.2f W</%s>\n", branch >= 575 ? "average_power_draw" : "power_draw",
-           (double)gpu_number(gpu, "power_draw_mw", 0) / 1000, branch >= 575 ? "average_power_draw" : "power_draw");
-    printf("\t\t\t<current_power_limit>%.2f W</current_power_limit>\n\t\t</%s>\n", (double)power_limit(gpu) / 1000, power);
-    if (branch >= 535)
-        printf("\t\t<fabric>\n\t\t\t<state>%s</state>\n\t\t\t<status>%s</status>\n\t\t</fabric>\n", fabric_text(gpu),
-               fabric_state(gpu) == 3 ? "Success" : "N/A");
-    printf("\t\t<processes>\n\t\t</processes>\n\t</gpu>\n");
-}
-
-static int xml_log(const int *gpus, int count)
-{
-    char driver[VALUE_SIZE], cuda[16], now[64];
-    long long branch = state_parse(OWN_VERSION);
-    time_t clock_now = time(NULL);
-    int i, all[MOST_GPUS];
-
-    state_read("loaded.version", driver);
-    cuda_version_text(CUDA_VERSION, cuda, sizeof cuda);
-    strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", gmtime(&clock_now));
-    printf("<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v%d.dtd\">\n",
-           branch >= 580 ? 13 : branch >= 525 ? 12 : 11);
-    printf("<nvidia_smi_log>\n\t<timestamp>%s</timestamp>\n", now);
-    printf("\t<%s>%s</%s>\n", branch >= 610 ? "kmd_version" : "driver_version", driver,
-           branch >= 610 ? "kmd_version" : "driver_version");
-    printf("\t<cuda_version>%s</cuda_version>\n\t<attached_gpus>%d</attached_gpus>\n", cuda, served_gpus(all));
-    for (i = 0; i < count; i++)
-        xml_gpu(gpus[i]);
-    printf("</nvidia_smi_log>\n");
-    return 0;
-}
-
-static void text_line(int depth, const char *label, const char *value)
-{
-    printf("%*s%-*s : %s\n", depth * 4, "", 54 - depth * 4, label, value);
-}
-
-static void text_value(int gpu, int depth, const char *label, const char *key, const char *unit)
-{
-    char value[VALUE_SIZE], shown[VALUE_SIZE + 16];
-    int condition = gpu_condition(gpu);
-
-    if (condition != OK)
-        text_line(depth, label, condition_text(condition));
-    else if (!gpu_read(gpu, key, value))
-        text_line(depth, label, "N/A");
-    else {
-        snprintf(shown, sizeof shown, "%s%s", value, unit);
-        text_line(depth, label, shown);
-    }
-}
-
-static void text_gpu(int gpu)
-{
-    char bus[32];
-
-    bus_id(gpu, bus);
-    printf("\nGPU 0000%s\n", bus);
-    text_value(gpu, 1, "Product Name", "name", "");
-    text_value(gpu, 1, "Product Brand", "brand", "");
-    text_value(gpu, 1, "Product Architecture", "architecture", "");
-    text_line(1, "Persistence Mode", persistence(gpu, "Enabled", "Disabled"));
-    printf("    MIG Mode\n");
-    text_line(2, "Current", on_off(gpu, "mig", "Enabled", "Disabled", "N/A"));
-    text_line(2, "Pending", on_off(gpu, "mig_pending", "Enabled", "Disabled", "N/A"));
-    text_value(gpu, 1, "Serial Number", "serial", "");
-    text_value(gpu, 1, "GPU UUID", "uuid", "");
-    text_value(gpu, 1, "VBIOS Version", "vbios", "");
-    if (state_parse(OWN_VERSION) >= 565)
-        text_line(1, "GPU Recovery Action", recovery_action(gpu));
-    printf("    FB Memory Usage\n");
-    text_value(gpu, 2, "Total", "memory_mib", " MiB");
-    text_value(gpu, 2, "Reserved", "memory_reserved_mib", " MiB");
-    text_value(gpu, 2, "Used", "memory_used_mib", " MiB");
-    printf("    Remapped Rows\n");
-    text_value(gpu, 2, "Correctable Error", "remap_corrected", "");
-    text_value(gpu, 2, "Uncorrectable Error", "remap_uncorrected", "");
-    text_line(2, "Pending", on_off(gpu, "remap_pending", "Yes", "No", "N/A"));
-    text_line(2, "Remapping Failure Occurred", on_off(gpu, "remap_failure", "Yes", "No", "N/A"));
-    printf("    Temperature\n");
-    text_value(gpu, 2, "GPU Current Temp", "temperature_celsius", " C");
-    printf("    Fabric\n");
-    text_line(2, "State", fabric_text(gpu));
-    text_line(2, "Status", fabric_state(gpu) == 3 ? "Success" : "N/A");
-}
-
-static int text_log(const int *gpus, int count)
-{
-    char driver[VALUE_SIZE], cuda[16], now[64], number[16];
-    time_t clock_now = time(NULL);
-    int i, all[MOST_GPUS], newer = state_parse(OWN_VERSION) >= 610;
-
-    state_read("loaded.version", driver);
-    cuda_version_text(CUDA_VERSION, cuda, sizeof cuda);
-    strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", gmtime(&clock_now));
-    snprintf(number, sizeof number, "%d", served_gpus(all));
-    printf("\n==============NVSMI LOG==============\n\n");
-    text_line(0, "Timestamp", now);
-    text_line(0, newer ? "KMD Version" : "Driver Version", driver);
-    text_line(0, newer ? "CUDA UMD Version" : "CUDA Version", cuda);
-    printf("\n");
-    text_line(0, "Attached GPUs", number);
-    for (i = 0; i < count; i++)
-        text_gpu(gpus[i]);
-    return 0;
-}
+#include "smi-log.h"
 
 /* ---- settings, options, main -------------------------------------------------------------------------------- */
 
@@ -851,8 +798,8 @@ static int print_version(const char *library)
     if (!state_read("loaded.version", driver))
         snprintf(driver, sizeof driver, "N/A");
     if (state_parse(OWN_VERSION) >= 610) {
-        printf("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : Deprecated, see \"KMD version\" instead\n", OWN_VERSION, text);
-        printf("KMD version         : %s\nCUDA UMD Version    : %s\n", driver, cuda);
+        printf("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : Deprecated, see \"KMD version\" instead\nCUDA version        : Deprecated, see \"CUDA UMD version\" instead\n", OWN_VERSION, text);
+        printf("KMD version         : %s\nCUDA UMD version    : %s\n", driver, cuda);
     } else {
         printf("NVIDIA-SMI version  : %s\nNVML version        : %s\nDRIVER version      : %s\nCUDA Version        : %s\n", OWN_VERSION, text, driver, cuda);
     }
@@ -884,7 +831,7 @@ static const char *after(const char *argument, const char *prefix)
     return strncmp(argument, prefix, strlen(prefix)) == 0 ? argument + strlen(prefix) : NULL;
 }
 
-struct options { char *query, *apps, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink, topology; };
+struct options { char *query, *apps, *rows, *chosen; const char *format, *setting, *value; int list, xml, full, version, nvlink, topology; };
 
 /* 0, or the exit status for a word that is no option. */
 static int read_options(int argc, char **argv, struct options *wanted)
@@ -899,6 +846,8 @@ static int read_options(int argc, char **argv, struct options *wanted)
             wanted->query = (char *)value;
         else if ((value = after(argv[i], "--query-compute-apps=")) != NULL)
             wanted->apps = (char *)value;
+        else if ((value = after(argv[i], "--query-remapped-rows=")) != NULL)
+            wanted->rows = (char *)value;
         else if ((value = after(argv[i], "--format=")) != NULL)
             wanted->format = value;
         else if ((value = after(argv[i], "--id=")) != NULL)
@@ -928,7 +877,7 @@ static int read_options(int argc, char **argv, struct options *wanted)
             return 2;
         }
     }
-    if ((wanted->query || wanted->apps) && strncmp(wanted->format, "csv", 3) != 0) {
+    if ((wanted->query || wanted->apps || wanted->rows) && strncmp(wanted->format, "csv", 3) != 0) {
         printf("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n");
         return 2;
     }
@@ -971,6 +920,8 @@ int main(int argc, char **argv)
         return query_gpus(wanted.query, wanted.format, gpus, positions, count);
     if (wanted.apps)
         return compute_apps(wanted.apps, wanted.format, gpus, count);
+    if (wanted.rows)
+        return remapped_rows(wanted.rows, wanted.format, gpus, positions, count);
     if (wanted.list)
         return list_gpus(gpus, positions, count);
     if (wanted.topology)
@@ -978,6 +929,6 @@ int main(int argc, char **argv)
     if (wanted.nvlink)
         return nvlink_status(gpus, positions, count);
     if (wanted.full)
-        return wanted.xml ? xml_log(gpus, count) : text_log(gpus, count);
+        return log_all(wanted.xml, gpus, count);
     return table(gpus, positions, count);
 }

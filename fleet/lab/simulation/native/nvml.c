@@ -20,9 +20,57 @@ typedef struct { u32 version; unsigned char cluster[16]; int status; u32 clique;
 typedef struct { unsigned char cluster[16]; int status; u32 clique; unsigned char state; } Fabric;
 
 #define ANSWER __attribute__((visibility("default"))) int
+/* Functions that came with a branch: the libraries of older ones do not export them. */
+#define SINCE(branch) SINCE_(branch)
+#define SINCE_(branch) SINCE_##branch
+#if DRIVER_BRANCH >= 450
+#define SINCE_450 ANSWER
+#else
+#define SINCE_450 int
+#endif
+#if DRIVER_BRANCH >= 470
+#define SINCE_470 ANSWER
+#else
+#define SINCE_470 int
+#endif
+#if DRIVER_BRANCH >= 510
+#define SINCE_510 ANSWER
+#else
+#define SINCE_510 int
+#endif
+#if DRIVER_BRANCH >= 525
+#define SINCE_525 ANSWER
+#else
+#define SINCE_525 int
+#endif
+#if DRIVER_BRANCH >= 535
+#define SINCE_535 ANSWER
+#else
+#define SINCE_535 int
+#endif
+#if DRIVER_BRANCH >= 550
+#define SINCE_550 ANSWER
+#else
+#define SINCE_550 int
+#endif
+#if DRIVER_BRANCH >= 570
+#define SINCE_570 ANSWER
+#else
+#define SINCE_570 int
+#endif
+#if DRIVER_BRANCH >= 575
+#define SINCE_575 ANSWER
+#else
+#define SINCE_575 int
+#endif
+#if DRIVER_BRANCH >= 590
+#define SINCE_590 ANSWER
+#else
+#define SINCE_590 int
+#endif
 #define CURRENT_STATE_OR_RETURN(device)                                                        \
     do {                                                                                       \
-        int condition_ = device_condition(device);                                             \
+        int condition_ = device_condition(device, __func__);                                   \
         if (condition_ != OK)                                                                  \
             return condition_;                                                                 \
     } while (0)
@@ -30,28 +78,31 @@ typedef struct { unsigned char cluster[16]; int status; u32 clique; unsigned cha
 static struct gpu_handle handles[MOST_GPUS], mig_handles[MOST_GPUS * MOST_MIG];
 static int initialized;
 
-static int device_condition(Device device)
+/* What FUNCTION answers about DEVICE before it looks at anything else. */
+static int device_condition(Device device, const char *function)
 {
     if (!initialized)
         return UNINITIALIZED;
     if ((device < handles || device >= handles + MOST_GPUS) &&
         (device < mig_handles || device >= mig_handles + MOST_GPUS * MOST_MIG))
         return INVALID_ARGUMENT;
+    hang_in(device->index, function);
     return gpu_condition(device->index);
 }
 
 /* What is asked of GPUs only. */
-static int whole_gpu_condition(Device device)
+static int whole_gpu_condition(Device device, const char *function)
 {
-    int condition = device_condition(device);
+    int condition = device_condition(device, function);
 
     return condition == OK && device->mig >= 0 ? NOT_SUPPORTED : condition;
 }
 
-static int answer_number(Device device, const char *key, long long scale, u32 *number)
+#define answer_number(device, key, scale, number) answer_number_for(__func__, device, key, scale, number)
+static int answer_number_for(const char *function, Device device, const char *key, long long scale, u32 *number)
 {
     char value[VALUE_SIZE];
-    int condition = whole_gpu_condition(device);
+    int condition = whole_gpu_condition(device, function);
 
     if (condition != OK)
         return condition;
@@ -73,10 +124,11 @@ static int copy_text(const char *text, char *buffer, u32 size)
     return OK;
 }
 
-static int answer_text(Device device, const char *key, char *buffer, u32 size)
+#define answer_text(device, key, buffer, size) answer_text_for(__func__, device, key, buffer, size)
+static int answer_text_for(const char *function, Device device, const char *key, char *buffer, u32 size)
 {
     char value[VALUE_SIZE];
-    int condition = whole_gpu_condition(device);
+    int condition = whole_gpu_condition(device, function);
 
     if (condition != OK)
         return condition;
@@ -89,6 +141,7 @@ ANSWER nvmlInit_v2(void)
 {
     int gpu, mig, condition = driver_condition(DRIVER_VERSION);
 
+    hang_in(-1, __func__);
     if (condition != OK)
         return condition;
     for (gpu = 0; gpu < MOST_GPUS; gpu++) {
@@ -130,6 +183,7 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(int error)
     case RESET_REQUIRED: return "GPU requires reset";
     case LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
     case ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
+    case DEPRECATED: return "Requested functionality has been deprecated";
     default: return "Unknown Error";
     }
 }
@@ -169,6 +223,7 @@ ANSWER nvmlDeviceGetCount_v2(u32 *count)
 
     if (!initialized)
         return UNINITIALIZED;
+    hang_in(-1, __func__);
     hang_if_told(-1);
     *count = (u32)served_gpus(indices);
     return OK;
@@ -282,9 +337,9 @@ ANSWER nvmlDeviceGetIndex(Device device, u32 *index)
 
 #define TEXT(function, key) \
     ANSWER function(Device device, char *text, u32 size) { return answer_text(device, key, text, size); }
-#define NUMBER(function, key, scale) \
-    ANSWER function(Device device, u32 *number) { return answer_number(device, key, scale, number); }
-
+#define NUMBER(function, key, scale) NUMBER_SINCE(ANSWER, function, key, scale)
+#define NUMBER_SINCE(since, function, key, scale) \
+    since function(Device device, u32 *number) { return answer_number(device, key, scale, number); }
 
 ANSWER nvmlDeviceGetName(Device device, char *text, u32 size)
 {
@@ -313,8 +368,17 @@ TEXT(nvmlDeviceGetSerial, "serial")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios")
 TEXT(nvmlDeviceGetBoardPartNumber, "board_part_number")
 TEXT(nvmlDeviceGetInforomImageVersion, "inforom_image")
-NUMBER(nvmlDeviceGetModuleId, "module_id", 1)
-NUMBER(nvmlDeviceGetNumGpuCores, "cores", 1)
+
+ANSWER nvmlDeviceGetInforomVersion(Device device, int object, char *text, u32 size)
+{
+    static const char *keys[] = {"inforom_oem", "inforom_ecc", "inforom_power"};
+
+    return object >= 0 && object <= 2 ? answer_text(device, keys[object], text, size) : INVALID_ARGUMENT;
+}
+NUMBER(nvmlDeviceGetMultiGpuBoard, "multi_gpu_board", 1)
+NUMBER_SINCE(SINCE(470), nvmlDeviceGetMemoryBusWidth, "memory_bus_bits", 1)
+NUMBER_SINCE(SINCE(535), nvmlDeviceGetModuleId, "module_id", 1)
+NUMBER_SINCE(SINCE(470), nvmlDeviceGetNumGpuCores, "cores", 1)
 
 ANSWER nvmlDeviceGetMinorNumber(Device device, u32 *minor)
 {
@@ -334,7 +398,7 @@ ANSWER nvmlDeviceGetBrand(Device device, u32 *brand)
     return OK;
 }
 
-ANSWER nvmlDeviceGetArchitecture(Device device, u32 *number)
+SINCE(450) nvmlDeviceGetArchitecture(Device device, u32 *number)
 {
     static const char *names[] = {"", "", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell"};
     char name[VALUE_SIZE];
@@ -371,15 +435,11 @@ static u32 hexadecimal(const char *text, size_t digits)
     return number;
 }
 
-ANSWER nvmlDeviceGetPciInfo_v3(Device device, PciInfo *info)
+static void pci_address_info(char *address, PciInfo *info)
 {
-    char address[VALUE_SIZE], value[VALUE_SIZE];
     size_t i;
 
-    CURRENT_STATE_OR_RETURN(device);
     memset(info, 0, sizeof *info);
-    if (!gpu_read(device->index, "pci_address", address))
-        return UNKNOWN;
     for (i = 0; address[i]; i++)
         address[i] = address[i] >= 'a' && address[i] <= 'f' ? (char)(address[i] - 32) : address[i];
     snprintf(info->legacy, sizeof info->legacy, "%.12s", address);
@@ -387,14 +447,29 @@ ANSWER nvmlDeviceGetPciInfo_v3(Device device, PciInfo *info)
     info->domain = hexadecimal(address, 4);
     info->bus = hexadecimal(address + 5, 2);
     info->device = hexadecimal(address + 8, 2);
-    info->id = gpu_read(device->index, "pci_device_id", value) ? hexadecimal(value, 8) : 0;
-    info->subsystem = gpu_read(device->index, "pci_subsystem_id", value) ? hexadecimal(value, 8) : 0;
+}
+
+static int pci_info(int gpu, PciInfo *info)
+{
+    char address[VALUE_SIZE], value[VALUE_SIZE];
+
+    if (!gpu_read(gpu, "pci_address", address))
+        return UNKNOWN;
+    pci_address_info(address, info);
+    info->id = gpu_read(gpu, "pci_device_id", value) ? hexadecimal(value, 8) : 0;
+    info->subsystem = gpu_read(gpu, "pci_subsystem_id", value) ? hexadecimal(value, 8) : 0;
     return OK;
+}
+
+ANSWER nvmlDeviceGetPciInfo_v3(Device device, PciInfo *info)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    return pci_info(device->index, info);
 }
 ANSWER nvmlDeviceGetPciInfo_v2(Device device, PciInfo *info) { return nvmlDeviceGetPciInfo_v3(device, info); }
 ANSWER nvmlDeviceGetPciInfo(Device device, PciInfo *info) { return nvmlDeviceGetPciInfo_v3(device, info); }
 
-ANSWER nvmlDeviceGetPciInfoExt(Device device, PciInfoExt *ext)
+SINCE(535) nvmlDeviceGetPciInfoExt(Device device, PciInfoExt *ext)
 {
     PciInfo info;
     char kind[VALUE_SIZE];
@@ -410,9 +485,35 @@ ANSWER nvmlDeviceGetPciInfoExt(Device device, PciInfoExt *ext)
     return OK;
 }
 
+/* A board is where its bridge is: bus and device of its address. */
+ANSWER nvmlDeviceGetBoardId(Device device, u32 *board)
+{
+    PciInfo info;
+    int result = whole_gpu_condition(device, __func__);
+
+    if (result == OK && (result = nvmlDeviceGetPciInfo_v3(device, &info)) == OK)
+        *board = info.bus << 8 | info.device;
+    return result;
+}
+
+typedef struct { u32 version; char guid[16], chassis[16]; unsigned char slot, tray, host, peer, module; } PlatformV2;
+SINCE(570) nvmlDeviceGetPlatformInfo(Device device, PlatformV2 *platform)
+{
+    u32 module;
+    int result = answer_number(device, "module_id", 1, &module);
+
+    if (result != OK)
+        return result;
+    if (platform->version >> 24 != 1 && platform->version >> 24 != 2)
+        return ARGUMENT_VERSION_MISMATCH;
+    memset((char *)platform + sizeof platform->version, 0, sizeof *platform - sizeof platform->version);
+    platform->module = (unsigned char)module;
+    return OK;
+}
+
 /* ---- memory, heat, power, clocks -------------------------------------------------------------- */
 
-ANSWER nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *memory)
+SINCE(510) nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2 *memory)
 {
     const u64 mib = 1024 * 1024;
 
@@ -456,11 +557,27 @@ ANSWER nvmlDeviceGetBAR1MemoryInfo(Device device, Memory *memory)
 NUMBER(nvmlDeviceGetPowerUsage, "power_draw_mw", 1)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_limit_mw", 1)
 NUMBER(nvmlDeviceGetFanSpeed, "fan_percent", 1)
+ANSWER nvmlDeviceGetFanSpeed_v2(Device device, u32 fan, u32 *percent)
+{
+    return fan == 0 ? answer_number(device, "fan_percent", 1, percent) : INVALID_ARGUMENT;
+}
+SINCE(470) nvmlDeviceGetNumFans(Device device, u32 *fans)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *fans = gpu_number(device->index, "fan_percent", -1) >= 0;
+    return OK;
+}
+ANSWER nvmlDeviceGetPowerManagementMode(Device device, u32 *mode)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *mode = gpu_number(device->index, "power_limit_mw", 0) > 0;
+    return *mode ? OK : NOT_SUPPORTED;
+}
 NUMBER(nvmlDeviceGetPerformanceState, "performance_state", 1)
 NUMBER(nvmlDeviceGetPowerState, "performance_state", 1)
 NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, "pcie_gen", 1)
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_max_gen", 1)
-NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_max_gen", 1)
+NUMBER_SINCE(SINCE(525), nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_gpu_gen", 1)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, "pcie_width", 1)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "pcie_max_width", 1)
 
@@ -499,13 +616,13 @@ ANSWER nvmlDeviceGetTemperature(Device device, int sensor, u32 *celsius)
 }
 
 typedef struct { u32 version; int sensor, celsius; } TemperatureV1;
-ANSWER nvmlDeviceGetTemperatureV(Device device, TemperatureV1 *temperature)
+SINCE(575) nvmlDeviceGetTemperatureV(Device device, TemperatureV1 *temperature)
 {
     return nvmlDeviceGetTemperature(device, temperature->sensor, (u32 *)&temperature->celsius);
 }
 
 typedef struct { u32 version; int celsius; } MarginV1;
-ANSWER nvmlDeviceGetMarginTemperature(Device device, MarginV1 *margin)
+SINCE(570) nvmlDeviceGetMarginTemperature(Device device, MarginV1 *margin)
 {
     return answer_number(device, "temperature_margin_celsius", 1, (u32 *)&margin->celsius);
 }
@@ -513,13 +630,15 @@ ANSWER nvmlDeviceGetMarginTemperature(Device device, MarginV1 *margin)
 /* Hopper and Ada have relative limits only; the older absolute ones are not supported there. */
 ANSWER nvmlDeviceGetTemperatureThreshold(Device device, int threshold, u32 *celsius)
 {
-    static const char *keys[] = {"shutdown_celsius", "slowdown_celsius"};
+    static const char *keys[] = {"shutdown_celsius", "slowdown_celsius", "memory_max_celsius", "max_operating_celsius"};
 
     CURRENT_STATE_OR_RETURN(device);
-    return threshold == 0 || threshold == 1 ? answer_number(device, keys[threshold], 1, celsius) : NOT_SUPPORTED;
+    if (threshold == 5) /* the temperature that the fan's control aims at */
+        return answer_number(device, "target_celsius", 1, celsius);
+    return threshold >= 0 && threshold <= 3 ? answer_number(device, keys[threshold], 1, celsius) : NOT_SUPPORTED;
 }
 
-static int answer_clock(Device device, const char *kind, int clock, u32 *megahertz)
+static int answer_clock(const char *function, Device device, const char *kind, int clock, u32 *megahertz)
 {
     static const char *names[] = {"graphics", "sm", "memory", "video"};
     char key[64];
@@ -527,20 +646,33 @@ static int answer_clock(Device device, const char *kind, int clock, u32 *megaher
     if (clock < 0 || clock > 3)
         return INVALID_ARGUMENT;
     snprintf(key, sizeof key, "%s_%s_mhz", kind, names[clock]);
-    return answer_number(device, key, 1, megahertz);
+    return answer_number_for(function, device, key, 1, megahertz);
 }
-ANSWER nvmlDeviceGetClockInfo(Device device, int clock, u32 *mhz) { return answer_clock(device, "clock", clock, mhz); }
-ANSWER nvmlDeviceGetMaxClockInfo(Device device, int clock, u32 *mhz) { return answer_clock(device, "max_clock", clock, mhz); }
-ANSWER nvmlDeviceGetApplicationsClock(Device device, int clock, u32 *mhz) { return answer_clock(device, "application_clock", clock, mhz); }
+ANSWER nvmlDeviceGetClockInfo(Device device, int clock, u32 *mhz) { return answer_clock(__func__, device, "clock", clock, mhz); }
+ANSWER nvmlDeviceGetMaxClockInfo(Device device, int clock, u32 *mhz) { return answer_clock(__func__, device, "max_clock", clock, mhz); }
+/* Graphics cards have none, and the branch 590 has none any more. They are the highest clocks. */
+ANSWER nvmlDeviceGetApplicationsClock(Device device, int clock, u32 *mhz)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    if (DRIVER_BRANCH >= 590)
+        return DEPRECATED;
+    return gpu_number(device->index, "ecc", -1) < 0 ? NOT_SUPPORTED : answer_clock(__func__, device, "max_clock", clock, mhz);
+}
+ANSWER nvmlDeviceGetDefaultApplicationsClock(Device device, int clock, u32 *mhz) { return nvmlDeviceGetApplicationsClock(device, clock, mhz); }
+ANSWER nvmlDeviceGetMaxCustomerBoostClock(Device device, int clock, u32 *mhz) { return answer_clock(__func__, device, "max_clock", clock, mhz); }
+ANSWER nvmlDeviceGetClock(Device device, int clock, int kind, u32 *mhz)
+{
+    return kind == 0 ? nvmlDeviceGetClockInfo(device, clock, mhz) : nvmlDeviceGetApplicationsClock(device, clock, mhz);
+}
 
-ANSWER nvmlDeviceGetCurrentClocksEventReasons(Device device, u64 *mask)
+SINCE(535) nvmlDeviceGetCurrentClocksEventReasons(Device device, u64 *mask)
 {
     CURRENT_STATE_OR_RETURN(device);
     *mask = (u64)gpu_number(device->index, "clocks_event_reasons", 1);
     return OK;
 }
 ANSWER nvmlDeviceGetCurrentClocksThrottleReasons(Device device, u64 *mask) { return nvmlDeviceGetCurrentClocksEventReasons(device, mask); }
-ANSWER nvmlDeviceGetSupportedClocksEventReasons(Device device, u64 *mask)
+SINCE(535) nvmlDeviceGetSupportedClocksEventReasons(Device device, u64 *mask)
 {
     CURRENT_STATE_OR_RETURN(device);
     *mask = 0x1ff;
@@ -550,11 +682,22 @@ ANSWER nvmlDeviceGetSupportedClocksEventReasons(Device device, u64 *mask)
 ANSWER nvmlDeviceGetUtilizationRates(Device device, u32 utilization[2])
 {
     CURRENT_STATE_OR_RETURN(device);
-    if (gpu_number(device->index, "mig", 0))
+    if (device->mig >= 0 || gpu_number(device->index, "mig", 0))
         return NOT_SUPPORTED;
     utilization[0] = (u32)gpu_number(device->index, "utilization_gpu", 0);
     utilization[1] = (u32)gpu_number(device->index, "utilization_memory", 0);
     return OK;
+}
+
+ANSWER nvmlDeviceGetEncoderUtilization(Device device, u32 *utilization, u32 *period)
+{
+    *period = 1000000;
+    return answer_number(device, "utilization_encoder", 1, utilization);
+}
+ANSWER nvmlDeviceGetDecoderUtilization(Device device, u32 *utilization, u32 *period)
+{
+    *period = 1000000;
+    return answer_number(device, "utilization_decoder", 1, utilization);
 }
 
 /* ---- modes ---------------------------------------------------------------------------------------- */
@@ -573,23 +716,23 @@ ANSWER nvmlDeviceGetComputeMode(Device device, u32 *mode)
     return OK;
 }
 
-static int answer_pair(Device device, const char *current, const char *pending, u32 *a, u32 *b)
+static int answer_pair(const char *function, Device device, const char *current, const char *pending, u32 *a, u32 *b)
 {
-    int result = answer_number(device, current, 1, a);
+    int result = answer_number_for(function, device, current, 1, a);
 
-    return result == OK ? answer_number(device, pending, 1, b) : result;
+    return result == OK ? answer_number_for(function, device, pending, 1, b) : result;
 }
-ANSWER nvmlDeviceGetEccMode(Device device, u32 *now, u32 *next) { return answer_pair(device, "ecc", "ecc_pending", now, next); }
-ANSWER nvmlDeviceGetMigMode(Device device, u32 *now, u32 *next) { return answer_pair(device, "mig", "mig_pending", now, next); }
+ANSWER nvmlDeviceGetEccMode(Device device, u32 *now, u32 *next) { return answer_pair(__func__, device, "ecc", "ecc_pending", now, next); }
+SINCE(450) nvmlDeviceGetMigMode(Device device, u32 *now, u32 *next) { return answer_pair(__func__, device, "mig", "mig_pending", now, next); }
 
-ANSWER nvmlDeviceGetMaxMigDeviceCount(Device device, u32 *count)
+SINCE(450) nvmlDeviceGetMaxMigDeviceCount(Device device, u32 *count)
 {
     CURRENT_STATE_OR_RETURN(device);
     *count = gpu_number(device->index, "mig", -1) >= 0 ? 7 : 0;
     return OK;
 }
 
-ANSWER nvmlDeviceGetMigDeviceHandleByIndex(Device device, u32 index, Device *mig)
+SINCE(450) nvmlDeviceGetMigDeviceHandleByIndex(Device device, u32 index, Device *mig)
 {
     int migs[MOST_MIG], count;
 
@@ -605,14 +748,14 @@ ANSWER nvmlDeviceGetMigDeviceHandleByIndex(Device device, u32 index, Device *mig
     return OK;
 }
 
-ANSWER nvmlDeviceIsMigDeviceHandle(Device device, u32 *answer)
+SINCE(450) nvmlDeviceIsMigDeviceHandle(Device device, u32 *answer)
 {
     CURRENT_STATE_OR_RETURN(device);
     *answer = device->mig >= 0;
     return OK;
 }
 
-ANSWER nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device mig, Device *device)
+SINCE(450) nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device mig, Device *device)
 {
     CURRENT_STATE_OR_RETURN(mig);
     if (mig->mig < 0)
@@ -621,18 +764,28 @@ ANSWER nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device mig, Device *device)
     return OK;
 }
 
-static int mig_part(Device device, const char *key, u32 *number)
+static int mig_part(const char *function, Device device, const char *key, u32 *number)
 {
-    CURRENT_STATE_OR_RETURN(device);
+    int condition = device_condition(device, function);
+
+    if (condition != OK)
+        return condition;
     if (device->mig < 0)
         return NOT_SUPPORTED;
     *number = (u32)mig_number(device->index, device->mig, key);
     return OK;
 }
-ANSWER nvmlDeviceGetGpuInstanceId(Device device, u32 *id) { return mig_part(device, "gpu_instance", id); }
-ANSWER nvmlDeviceGetComputeInstanceId(Device device, u32 *id) { return mig_part(device, "compute_instance", id); }
+SINCE(450) nvmlDeviceGetGpuInstanceId(Device device, u32 *id) { return mig_part(__func__, device, "gpu_instance", id); }
+SINCE(450) nvmlDeviceGetComputeInstanceId(Device device, u32 *id) { return mig_part(__func__, device, "compute_instance", id); }
 
-ANSWER nvmlDeviceGetGspFirmwareMode(Device device, u32 *enabled, u32 *by_default)
+ANSWER nvmlDeviceGetVirtualizationMode(Device device, u32 *mode)
+{
+    CURRENT_STATE_OR_RETURN(device);
+    *mode = (u32)gpu_number(device->index, "virtualization_mode", 0);
+    return OK;
+}
+
+SINCE(525) nvmlDeviceGetGspFirmwareMode(Device device, u32 *enabled, u32 *by_default)
 {
     char flavour[VALUE_SIZE];
 
@@ -641,7 +794,7 @@ ANSWER nvmlDeviceGetGspFirmwareMode(Device device, u32 *enabled, u32 *by_default
     return OK;
 }
 
-ANSWER nvmlDeviceGetGspFirmwareVersion(Device device, char *version)
+SINCE(525) nvmlDeviceGetGspFirmwareVersion(Device device, char *version)
 {
     u32 enabled, by_default;
     int result = nvmlDeviceGetGspFirmwareMode(device, &enabled, &by_default);
@@ -651,246 +804,6 @@ ANSWER nvmlDeviceGetGspFirmwareVersion(Device device, char *version)
     return result;
 }
 
-/* ---- errors of memory -------------------------------------------------------------------------------- */
-
-ANSWER nvmlDeviceGetTotalEccErrors(Device device, int kind, int counter, u64 *count)
-{
-    char key[64], value[VALUE_SIZE];
-
-    CURRENT_STATE_OR_RETURN(device);
-    if (gpu_number(device->index, "ecc", 0) == 0)
-        return NOT_SUPPORTED;
-    snprintf(key, sizeof key, "ecc_%s_%s", counter ? "aggregate" : "volatile", kind ? "uncorrected" : "corrected");
-    *count = gpu_read(device->index, key, value) ? (u64)state_parse(value) : 0;
-    return OK;
-}
-
-/* All errors are the device memory's; every other place has none. */
-ANSWER nvmlDeviceGetMemoryErrorCounter(Device device, int kind, int counter, int location, u64 *count)
-{
-    int result = nvmlDeviceGetTotalEccErrors(device, kind, counter, count);
-
-    if (result == OK && location != 2 && location != 3)
-        *count = 0;
-    return result;
-}
-
-ANSWER nvmlDeviceGetRemappedRows(Device device, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failure)
-{
-    int result = answer_number(device, "remap_corrected", 1, corrected);
-
-    if (result != OK)
-        return result;
-    if (gpu_number(device->index, "mig", 0))
-        return NOT_SUPPORTED;
-    *uncorrected = (u32)gpu_number(device->index, "remap_uncorrected", 0);
-    *pending = (u32)gpu_number(device->index, "remap_pending", 0);
-    *failure = (u32)gpu_number(device->index, "remap_failure", 0);
-    return OK;
-}
-
-ANSWER nvmlDeviceGetRowRemapperHistogram(Device device, u32 histogram[5])
-{
-    int result = answer_number(device, "remap_banks", 1, &histogram[0]);
-
-    if (result != OK)
-        return result;
-    histogram[1] = (u32)gpu_number(device->index, "remap_high", 0);
-    histogram[2] = (u32)gpu_number(device->index, "remap_partial", 0);
-    histogram[3] = (u32)gpu_number(device->index, "remap_low", 0);
-    histogram[4] = (u32)gpu_number(device->index, "remap_none", 0);
-    return OK;
-}
-
-ANSWER nvmlDeviceGetRetiredPages(Device device, int cause, u32 *count, u64 *addresses)
-{
-    u32 retired = 0, i;
-    int result = answer_number(device, cause ? "retired_double" : "retired_single", 1, &retired);
-
-    if (result != OK)
-        return result;
-    if (*count < retired || (addresses == NULL && retired > 0)) {
-        *count = retired;
-        return INSUFFICIENT_SIZE;
-    }
-    for (i = 0; i < retired; i++)
-        addresses[i] = 0x10000ull * (i + 1);
-    *count = retired;
-    return OK;
-}
-NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending", 1)
-
-/* ---- NVLink and fabric ----------------------------------------------------------------------------------- */
-
-static int link_condition(Device device, u32 link)
-{
-    CURRENT_STATE_OR_RETURN(device);
-    if (gpu_number(device->index, "nvlink_links", 0) == 0)
-        return NOT_SUPPORTED;
-    return (long long)link < gpu_number(device->index, "nvlink_links", 0) ? OK : INVALID_ARGUMENT;
-}
-
-/* Links through switches come up with the fabric; "gpu.N.nvlink.L=0" takes one down. */
-static int link_is_active(int gpu, u32 link)
-{
-    char key[32];
-
-    snprintf(key, sizeof key, "nvlink.%u", link);
-    return gpu_number(gpu, key, 1) != 0;
-}
-
-ANSWER nvmlDeviceGetNvLinkState(Device device, u32 link, u32 *active)
-{
-    int result = link_condition(device, link);
-
-    if (result == OK)
-        *active = (u32)link_is_active(device->index, link);
-    return result;
-}
-
-ANSWER nvmlDeviceGetNvLinkVersion(Device device, u32 link, u32 *version)
-{
-    static const u32 numbers[] = {0, 1, 2, 4, 6, 7}; /* NVML counts 2.2 and 3.1 too */
-    int result = link_condition(device, link);
-
-    if (result == OK)
-        *version = numbers[gpu_number(device->index, "nvlink_version", 0) % 6];
-    return result;
-}
-
-ANSWER nvmlDeviceGetNvLinkErrorCounter(Device device, u32 link, int counter, u64 *count)
-{
-    int result = link_condition(device, link);
-
-    (void)counter;
-    if (result == OK)
-        *count = (u64)gpu_number(device->index, "nvlink_errors", 0);
-    return result;
-}
-
-ANSWER nvmlDeviceGetNvLinkRemoteDeviceType(Device device, u32 link, u32 *type)
-{
-    int result = link_condition(device, link);
-
-    if (result == OK)
-        *type = state_number("nvswitches", 0) ? 2 : 0;
-    return result;
-}
-
-static void fabric_answer(int gpu, unsigned char cluster[16], int *status, u32 *clique, unsigned char *state)
-{
-    memset(cluster, 0, 16);
-    *clique = 0;
-    *state = (unsigned char)fabric_state(gpu);
-    *status = (int)gpu_number(gpu, "fabric_status", 0);
-}
-
-ANSWER nvmlDeviceGetGpuFabricInfo(Device device, Fabric *fabric)
-{
-    CURRENT_STATE_OR_RETURN(device);
-    fabric_answer(device->index, fabric->cluster, &fabric->status, &fabric->clique, &fabric->state);
-    return OK;
-}
-
-/* Versions 2 and 3 begin alike; the third ends with a summary: 0 not supported, 1 healthy, 2 unhealthy. */
-ANSWER nvmlDeviceGetGpuFabricInfoV(Device device, FabricV *fabric)
-{
-    CURRENT_STATE_OR_RETURN(device);
-    if (fabric->version >> 24 != 2 && fabric->version >> 24 != 3)
-        return ARGUMENT_VERSION_MISMATCH;
-    fabric_answer(device->index, fabric->cluster, &fabric->status, &fabric->clique, &fabric->state);
-    fabric->health = (u32)gpu_number(device->index, "fabric_health", fabric->state == 3 ? 0xaa : 0);
-    if (fabric->version >> 24 == 3)
-        fabric->summary = (unsigned char)gpu_number(device->index, "fabric_summary", fabric->state == 3 ? 1 : 0);
-    return OK;
-}
-
-/* ---- processes, field values ------------------------------------------------------------------------------- */
-
-/* "processes.N=PID:MIB,PID:MIB" are compute processes on GPU N; a pid that is gone is gone from the list. */
-static u32 compute_processes(int gpu, Process *found, u32 room)
-{
-    char value[VALUE_SIZE], path[64];
-    const char *text = value;
-    u32 count = 0;
-
-    if (!gpu_read(gpu, "processes", value))
-        return 0;
-    while (*text) {
-        Process process = {0, 0, 0xffffffffu, 0xffffffffu};
-        process.pid = (u32)state_parse(text);
-        text += strspn(text, "0123456789");
-        if (*text == ':')
-            process.memory = (u64)state_parse(text + 1) * 1024 * 1024;
-        snprintf(path, sizeof path, "/proc/%u", process.pid);
-        if (access(path, F_OK) == 0) {
-            if (count < room)
-                found[count] = process;
-            count++;
-        }
-        text += strcspn(text, ",");
-        text += *text == ',';
-    }
-    return count;
-}
-
-ANSWER nvmlDeviceGetComputeRunningProcesses_v3(Device device, u32 *count, Process *processes)
-{
-    u32 room, all;
-
-    CURRENT_STATE_OR_RETURN(device);
-    room = processes ? *count : 0;
-    all = compute_processes(device->index, processes, room);
-    *count = all;
-    return all <= room ? OK : INSUFFICIENT_SIZE;
-}
-ANSWER nvmlDeviceGetComputeRunningProcesses_v2(Device device, u32 *count, Process *found) { return nvmlDeviceGetComputeRunningProcesses_v3(device, count, found); }
-ANSWER nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, u32 *count, Process *found)
-{
-    CURRENT_STATE_OR_RETURN(device);
-    (void)found;
-    *count = 0;
-    return OK;
-}
-ANSWER nvmlDeviceGetGraphicsRunningProcesses_v2(Device device, u32 *count, Process *found) { return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, found); }
-ANSWER nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, u32 *count, Process *found) { return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, found); }
-
-static const struct { u32 field; const char *key; } fields[] = {
-    {29, "retired_single"}, {30, "retired_double"}, {31, "retired_pending"}, {82, "memory_temperature_celsius"},
-    {90, "nvlink_speed_mbps"}, {91, "nvlink_links"}, {142, "remap_corrected"}, {143, "remap_uncorrected"},
-    {144, "remap_pending"}, {145, "remap_failure"}, {164, "nvlink_speed_mbps"}, {185, "power_draw_mw"},
-    {186, "power_draw_mw"},
-};
-
-static int field_value(int gpu, FieldValue *value)
-{
-    size_t i;
-
-    if (value->field == 230) { /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
-        value->value = (u64)gpu_number(gpu, "recovery_action", 0);
-        return OK;
-    }
-    if (value->field == 165 && gpu_number(gpu, "nvlink_links", 0) > value->scope) {
-        value->value = (u64)link_is_active(gpu, value->scope);
-        return OK;
-    }
-    for (i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].field == value->field && gpu_number(gpu, fields[i].key, -1) >= 0) {
-            value->value = (u64)gpu_number(gpu, fields[i].key, 0);
-            return OK;
-        }
-    return NOT_SUPPORTED;
-}
-
-ANSWER nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values)
-{
-    int i;
-
-    CURRENT_STATE_OR_RETURN(device);
-    for (i = 0; i < count; i++) {
-        values[i].type = 1;
-        values[i].value = 0;
-        values[i].result = field_value(device->index, &values[i]);
-    }
-    return OK;
-}
+#include "nvml-errors.h"
+#include "nvml-links.h"
+#include "nvml-processes.h"

@@ -5,6 +5,7 @@
  */
 #ifndef FLEET_LAB_STATE_H
 #define FLEET_LAB_STATE_H
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #define STATE_FOLDER "/var/lib/fleet-lab-gpu"
 #define VISIBLE_FOLDER "/run/fleet-lab-gpu/visible.d"
+#define LOAD_FOLDER "/run/fleet-lab-gpu/load"
 #define MOST_GPUS 16
 #define MOST_MIG 7
 #define VALUE_SIZE 256
@@ -21,7 +23,7 @@
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15,
-    RESET_REQUIRED = 16, LIB_RM_VERSION_MISMATCH = 18, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
+    RESET_REQUIRED = 16, LIB_RM_VERSION_MISMATCH = 18, ARGUMENT_VERSION_MISMATCH = 25, DEPRECATED = 26, UNKNOWN = 999
 };
 
 /* The last value of KEY in one file; 1 when it was there. */
@@ -79,10 +81,102 @@ static long long state_number(const char *key, long long otherwise)
     return state_read(key, value) ? state_parse(value) : otherwise;
 }
 
+/* Faults may write the keys of the PCI link the way they are asked for. */
+static const struct { const char *key, *spoken; } link_names[] = {
+    {"pcie_width", "pcie.width"}, {"pcie_gen", "pcie.generation"}, {"pcie_load_gen", "pcie.load_generation"},
+    {"pcie_max_width", "pcie.width_max"}, {"pcie_max_gen", "pcie.generation_max"},
+};
+
+static int fault_read(int gpu, const char *key, char *value)
+{
+    char full[128];
+    size_t i;
+
+    for (i = 0; i < sizeof link_names / sizeof *link_names; i++)
+        if (strcmp(link_names[i].key, key) == 0) {
+            snprintf(full, sizeof full, "gpu.%d.%s", gpu, link_names[i].spoken);
+            if (state_read_file("faults.view", full, value))
+                return 1;
+        }
+    snprintf(full, sizeof full, "gpu.%d.%s", gpu, key);
+    return state_read_file("faults.view", full, value);
+}
+
+/* Whether a simulated benchmark runs on GPU: it holds a lock on a file, as long as it lives, in any container. */
+static int gpu_is_busy(int gpu)
+{
+    const char *folder = getenv("FLEET_LAB_GPU_LOAD");
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char path[512];
+    int file, held;
+
+    snprintf(path, sizeof path, "%s/gpu.%d", folder && *folder ? folder : LOAD_FOLDER, gpu);
+    file = open(path, O_RDONLY);
+    if (file < 0)
+        return 0;
+    held = fcntl(file, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    close(file);
+    return held;
+}
+
+static int gpu_read(int gpu, const char *key, char *value);
+
+static long long plain_number(int gpu, const char *key, long long otherwise)
+{
+    char full[128];
+
+    snprintf(full, sizeof full, "gpu.%d.%s", gpu, key);
+    return state_number(full, otherwise);
+}
+
+/* What KEY is while a benchmark runs; 0 where it is what it always is. */
+static int busy_value(int gpu, const char *key, char *value)
+{
+    long long number;
+    char top[64];
+
+    if (strncmp(key, "clock_", 6) == 0 && strcmp(key, "clocks_event_reasons") != 0) {
+        snprintf(top, sizeof top, "max_%.50s", key);
+        number = plain_number(gpu, top, 0);
+    } else if (strcmp(key, "utilization_gpu") == 0) {
+        number = 98;
+    } else if (strcmp(key, "utilization_memory") == 0) {
+        number = 61;
+    } else if (strcmp(key, "performance_state") == 0 || strcmp(key, "clocks_event_reasons") == 0) {
+        number = 0;
+    } else if (strcmp(key, "power_draw_mw") == 0) {
+        number = plain_number(gpu, "power_set_mw", plain_number(gpu, "power_limit_mw", 0)) * 88 / 100;
+    } else if (strcmp(key, "pcie_gen") == 0) {
+        if (fault_read(gpu, "pcie_load_gen", value))
+            return 1;
+        number = plain_number(gpu, "pcie_max_gen", 0);
+    } else if (strcmp(key, "memory_used_mib") == 0) {
+        number = plain_number(gpu, "memory_mib", 0) / 5;
+    } else if (strcmp(key, "temperature_celsius") == 0 || strcmp(key, "memory_temperature_celsius") == 0) {
+        number = plain_number(gpu, key, -1);
+        if (number < 0)
+            return 0;
+        number += 30;
+    } else if (strcmp(key, "temperature_margin_celsius") == 0) {
+        number = plain_number(gpu, key, -1);
+        if (number < 0)
+            return 0;
+        number = number > 35 ? number - 30 : 5;
+    } else {
+        return 0;
+    }
+    snprintf(value, VALUE_SIZE, "%lld", number);
+    return 1;
+}
+
 static int gpu_read(int gpu, const char *key, char *value)
 {
     char full[128];
 
+    if (fault_read(gpu, key, value))
+        return *value != '\0';
+    if (gpu_is_busy(gpu) && busy_value(gpu, key, value))
+        return 1;
     snprintf(full, sizeof full, "gpu.%d.%s", gpu, key);
     return state_read(full, value);
 }
@@ -221,6 +315,24 @@ static void hang_if_told(int gpu)
         sleep(1);
 }
 
+/* Whether WANTED names FUNCTION, with or without the version at its end. */
+static int names_function(const char *wanted, const char *function)
+{
+    size_t length = strlen(wanted);
+
+    return strncmp(wanted, function, length) == 0 && (!function[length] || strncmp(function + length, "_v", 2) == 0);
+}
+
+/* "gpu.N.hang_in=nvmlDeviceGetUtilizationRates" stops that call for one GPU; "hang_in=…" for all. */
+static MAYBE_UNUSED void hang_in(int gpu, const char *function)
+{
+    char wanted[VALUE_SIZE];
+
+    while ((state_read("hang_in", wanted) && names_function(wanted, function)) ||
+           (gpu >= 0 && fault_read(gpu, "hang_in", wanted) && names_function(wanted, function)))
+        sleep(1);
+}
+
 /* What every call about this GPU answers before it looks at anything else. */
 static int gpu_condition(int gpu)
 {
@@ -263,6 +375,69 @@ static MAYBE_UNUSED int fabric_state(int gpu)
     if (!state_read("fabric.version", manager) || !state_read("loaded.version", loaded))
         return 1;
     return strcmp(manager, loaded) == 0 ? 3 : 2;
+}
+
+/* Bits of the fabric's health as NVML has them, two for each question (1 yes, 2 no), four for the configuration
+ * (1 right). Faults say it in words: fabric_degraded_bandwidth, fabric_route_recovery, fabric_route_unhealthy,
+ * fabric_access_timeout_recovery; fabric_incorrect_configuration is NVML's number; fabric_health all of it. */
+static MAYBE_UNUSED long long fabric_health(int gpu)
+{
+    static const char *questions[] = {"fabric_degraded_bandwidth", "fabric_route_recovery", "fabric_route_unhealthy",
+                                      "fabric_access_timeout_recovery"};
+    long long mask = 0;
+    int i;
+
+    if (fabric_state(gpu) != 3)
+        return gpu_number(gpu, "fabric_health", 0);
+    for (i = 0; i < 4; i++)
+        mask |= (gpu_number(gpu, questions[i], 0) ? 1ll : 2ll) << (2 * i);
+    mask |= gpu_number(gpu, "fabric_incorrect_configuration", 1) << 8;
+    return gpu_number(gpu, "fabric_health", mask);
+}
+
+/* 0 not supported, 1 healthy, 2 unhealthy, 3 limited. */
+static MAYBE_UNUSED long long fabric_summary(int gpu)
+{
+    long long mask = fabric_health(gpu), configuration = mask >> 8 & 15;
+    int i, bad = configuration > 1, limited;
+
+    for (i = 1; i < 4; i++)
+        bad |= (mask >> (2 * i) & 3) == 1;
+    limited = (mask & 3) == 1;
+    return gpu_number(gpu, "fabric_summary", mask == 0 ? 0 : bad ? 2 : limited ? 3 : 1);
+}
+
+enum { ECC_TOTAL, ECC_SRAM, ECC_DRAM };
+
+/* Errors of GPU. COUNTER: 0 since the driver was loaded, 1 ever. KIND: 0 corrected, 1 not. What a fault gives as
+ * "ecc_volatile_uncorrected" is the memory's, but for what "ecc_volatile_sram_uncorrected" says. */
+static MAYBE_UNUSED long long ecc_count(int gpu, int counter, int place, int kind)
+{
+    const char *since = counter ? "aggregate" : "volatile", *what = kind ? "uncorrected" : "corrected";
+    long long total, sram, dram;
+    char key[64];
+
+    snprintf(key, sizeof key, "ecc_%s_%s", since, what);
+    total = gpu_number(gpu, key, 0);
+    snprintf(key, sizeof key, "ecc_%s_sram_%s", since, what);
+    sram = gpu_number(gpu, key, 0);
+    snprintf(key, sizeof key, "ecc_%s_dram_%s", since, what);
+    dram = gpu_number(gpu, key, total > sram ? total - sram : 0);
+    return place == ECC_SRAM ? sram : place == ECC_DRAM ? dram : total > sram + dram ? total : sram + dram;
+}
+
+/* Pascal and Volta count errors in each cache; Turing and newer in SRAM as a whole. */
+static MAYBE_UNUSED int counts_by_cache(int gpu)
+{
+    return gpu_number(gpu, "cc_major", 9) * 10 + gpu_number(gpu, "cc_minor", 0) < 75;
+}
+
+/* NVML's number for what two GPUs meet at: 0 themselves, 10 one switch, 40 one socket, 50 none. */
+static MAYBE_UNUSED long long topology_level(int a, int b)
+{
+    long long fault = gpu_number(a, "topology", gpu_number(b, "topology", -1));
+
+    return a == b ? 0 : fault >= 0 ? fault : gpu_number(a, "numa_node", 0) == gpu_number(b, "numa_node", 0) ? 40 : 50;
 }
 
 static MAYBE_UNUSED void cuda_version_text(int version, char *text, size_t size)
