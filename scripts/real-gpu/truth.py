@@ -30,6 +30,8 @@ from run import HOST, Bench, say
 
 HERE = Path(__file__).resolve().parent
 PROBES = 10
+#: How libraries of several GPUs are set up on this machine.
+COMMUNICATION = ("NCCL_", "TORCH_", "NVSHMEM_")
 SMALL_PORT = 2223  # of the second sshd, whose shared memory is small
 
 #: Holds a GPU's memory and keeps it busy until it is ended.
@@ -41,6 +43,11 @@ while True:
     b = a @ a
     torch.cuda.synchronize()
 """
+
+
+def kept_variables(*prefixes: str) -> dict[str, str]:
+    """This machine's own settings that measuring processes need too."""
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
 
 
 class Fleet:
@@ -72,6 +79,14 @@ class Fleet:
         say(f"{name}: exit code {done.returncode}")
         return done.returncode, done.stdout
 
+    def bench(
+        self, name: str, inventory: Path, *words: str, variables: Mapping[str, str] | None = None
+    ) -> Any:
+        """``fleet bench`` with this very Python's torch, and what it says as JSON."""
+        environment = {**kept_variables("LD_LIBRARY_PATH", "PATH", *COMMUNICATION), **(variables or {})}
+        said = {"benchmark_python": sys.executable, "benchmark_environment": environment}
+        return self.document(name, "bench", str(inventory), "--where", "host", "-e", json.dumps(said), *words)
+
     def document(self, name: str, *words: str) -> Any:
         """What ``fleet WORDS --json`` prints."""
         _, text = self(name, *words, "--json")
@@ -98,34 +113,45 @@ def probe_checked(bench: Bench, fleet: Fleet) -> bool:
 
 
 def cost(bench: Bench, fleet: Fleet) -> dict[str, object]:
-    """Seconds of the probe, and what one run of the timer's command costs: CPU, memory, wall clock."""
-    took = []
+    """Seconds of the probe, and what one run of the timer's command costs: CPU, memory, wall clock.
+
+    By the bundle that fleet put on this machine: that is what a timer runs.
+    """
+    bundles = [path for path in Path("/var/lib/fleet/agent").glob("*") if (path / "fleet").is_dir()]
+    if not bundles:
+        return {"not measured": "no bundle was unpacked"}
+    command = [sys.executable, "-S", "-E", "-m", "fleet.agent"]
+    took, runs = [], []
     for _ in range(PROBES):
-        done = subprocess.run(
-            [sys.executable, "-m", "fleet.agent", "probe"],
-            env=fleet.environment,
-            capture_output=True,
-            check=True,
-        )
+        done = subprocess.run([*command, "probe"], cwd=bundles[0], capture_output=True, check=True)
         took.append(float(json.loads(done.stdout)["gpu_probe"]["duration_s"]))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    runs = []
     for _ in range(PROBES):
         began = time.monotonic()
-        subprocess.run(
-            [sys.executable, "-S", "-E", "-m", "fleet.agent", "report", "--output", str(bench.work / "report.json")],
-            cwd=bench.options.fleet, check=True, capture_output=True,
-        )  # fmt: skip
+        report = [*command, "report", "--output", str(bench.work / "report.json")]
+        subprocess.run(report, cwd=bundles[0], check=True, capture_output=True)
         runs.append(time.monotonic() - began)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
         "probe_s": {"median": statistics.median(took), "maximum": max(took), "runs": PROBES},
-        "timer_run": {
-            "wall_s_median": round(statistics.median(runs), 3),
-            "cpu_s": round((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / PROBES, 3),
-            "largest_process_mib": round(after.ru_maxrss / 1024, 1),
-        },
+        "timer_run": {"wall_s_median": round(statistics.median(runs), 3), "cpu_s": round(cpu / PROBES, 3)},
+        "largest_process_mib": _largest_mib(
+            [*command, "report", "--output", str(bench.work / "report.json")], bundles[0]
+        ),
     }
+
+
+def _largest_mib(command: Sequence[str], folder: Path) -> float:
+    """The peak of resident memory of one run, asked of a process that had no other child."""
+    script = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
+        " print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command], cwd=folder, capture_output=True, check=True
+    )
+    return round(int(done.stdout) / 1024, 1)
 
 
 def bare_loops(bench: Bench, when: str) -> Any:
@@ -155,9 +181,7 @@ def tenant(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        return fleet.document(
-            "another tenant", "bench", str(inventory), "--where", "host", "--suite", "quick", "--yes"
-        )
+        return fleet.bench("another tenant", inventory, "--only", "compute")
     finally:
         process.kill()
         process.wait(30)
@@ -174,7 +198,7 @@ class StandStill(threading.Thread):
     def run(self) -> None:
         """Look for the ranks until there is one to stop."""
         while self.stopped is None and not self._over.wait(0.2):
-            ranks = sorted(_ranks())
+            ranks = _ranks()
             if len(ranks) >= 2:
                 self._over.wait(4.0)  # until it is in the middle of the sweep
                 try:
@@ -190,15 +214,17 @@ class StandStill(threading.Thread):
 
 
 def _ranks() -> list[int]:
-    """Processes that carry FLEET_BENCH_RANK: this script's own, of the run that goes on."""
+    """The processes of the benchmark's collectives, by rank: they are this script's own, of the run that goes on."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"FLEET_BENCH_RANK=" in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
+            variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-    return found
+        ranks = [int(one[5:]) for one in variables if one.startswith(b"RANK=")]
+        if ranks and any(one.startswith(b"FLEET_BENCH_TOKEN=") for one in variables):
+            found.append((ranks[0], int(folder.name)))
+    return [pid for _, pid in sorted(found)]
 
 
 def hang(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
@@ -206,9 +232,7 @@ def hang(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
     breaker = StandStill()
     breaker.start()
     try:
-        return fleet.document(
-            "a rank that hangs", "bench", str(inventory), "--where", "host", "--suite", "quick", "--yes"
-        )
+        return fleet.bench("a rank that hangs", inventory, "--only", "cpu,collectives")
     finally:
         breaker.over()
         bench.seen["stopped rank"] = breaker.stopped
@@ -216,11 +240,9 @@ def hang(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
 
 def without_compiler(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
     """No gcc on the PATH of the measuring process: only the compiled tests say so."""
-    settings = json.dumps({"benchmark_environment": {"PATH": str(Path(sys.executable).parent)}})
-    return fleet.document(
-        "no compiler", "bench", str(inventory), "--where", "host", "--suite", "full", "--yes",
-        "-e", settings, "--only", "training,compile",
-    )  # fmt: skip
+    variables = {"PATH": str(Path(sys.executable).parent)}
+    words = ("--suite", "full", "--only", "cpu,compile")
+    return fleet.bench("no compiler", inventory, *words, variables=variables)
 
 
 def small_shared_memory(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
@@ -240,9 +262,7 @@ def small_shared_memory(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
     known.write_text(
         known.read_text() + known.read_text().replace(str(bench.options.ssh_port), str(SMALL_PORT))
     )
-    return fleet.document(
-        "64 MB of shared memory", "bench", str(path), "--where", "host", "--suite", "quick", "--yes"
-    )
+    return fleet.bench("64 MB of shared memory", path, "--only", "cpu,collectives")
 
 
 def perform(bench: Bench) -> dict[str, object]:
@@ -258,6 +278,7 @@ def perform(bench: Bench) -> dict[str, object]:
     for title, action in steps:
         with bench.phase(title):
             action(bench)
+    bench.options.extra.setdefault("benchmark_environment", kept_variables(*COMMUNICATION))
     inventory = setting.write_inventory(bench)
     fleet = Fleet(bench)
     outcome: dict[str, object] = {}
@@ -271,9 +292,9 @@ def perform(bench: Bench) -> dict[str, object]:
         fleet.document("health", "health", str(inventory))
     with bench.phase("every field against NVML"):
         outcome["fields_held"] = probe_checked(bench, fleet)
+    outcome["benchmarks"] = benchmarks(bench, fleet, inventory)
     with bench.phase("cost"):
         outcome["cost"] = cost(bench, fleet)
-    outcome["benchmarks"] = benchmarks(bench, fleet, inventory)
     outcome["held"] = bool(outcome["fields_held"])
     faults: Mapping[str, Any] = {
         "tenant": tenant,
@@ -293,18 +314,9 @@ def benchmarks(bench: Bench, fleet: Fleet, inventory: Path) -> dict[str, object]
         before = bare_loops(bench, "before")
     with bench.phase(f"fleet bench, {bench.options.suite}, on the host"):
         began = time.monotonic()
-        host = fleet.document(
-            f"bench {bench.options.suite}",
-            "bench",
-            str(inventory),
-            "--where",
-            "host",
-            "--suite",
-            bench.options.suite,
-            "--yes",
-        )
+        host = fleet.bench(f"bench {bench.options.suite}", inventory, "--suite", bench.options.suite)
         took = time.monotonic() - began
-    fleet("bench in words", "report", "last", HOST)
+    fleet("bench in words", "bench", str(inventory), "--from", "last", "-v")
     with bench.phase("bare loops, after"):
         after = bare_loops(bench, "after")
     found: dict[str, object] = {"seconds": round(took, 1), "values": shared(host), "bare": [before, after]}
