@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -170,10 +168,7 @@ def test_nvidia_smi_is_asked_where_nvml_cannot_be_used(
     gpu_host.write(LIBRARY[: -len("1")] + DRIVER, b"not a library")
     answer = document._empty("ok", None)
     answer.update(source="nvidia-smi", driver_version=DRIVER)
-    package, fallback = ModuleType("fleet.agent.nvidia_smi"), ModuleType("fleet.agent.nvidia_smi.fallback")
-    fallback.probe = lambda host, deadline_s: answer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fleet.agent.nvidia_smi", package)
-    monkeypatch.setitem(sys.modules, "fleet.agent.nvidia_smi.fallback", fallback)
+    monkeypatch.setattr("fleet.agent.nvidia_smi.fallback.probe", lambda host, deadline_s: answer)
     found = probe(gpu_host)
     assert (found["status"], found["source"]) == ("ok", "nvidia-smi")
     assert "libnvidia-ml.so.1 cannot be opened" in found["message"]
