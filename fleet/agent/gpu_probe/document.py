@@ -138,12 +138,8 @@ def _devices_refused(host: Host) -> bool:
 
 def _fallback(host: Host, document: Json) -> Json:
     """What nvidia-smi says, where it can say anything; else the document as it was."""
-    import importlib
+    from fleet.agent.nvidia_smi import fallback
 
-    try:
-        fallback = importlib.import_module("fleet.agent.nvidia_smi.fallback")
-    except ImportError:
-        return document
     found: Json = fallback.probe(host, parent.START_DEADLINE_S)
     if found["status"] not in ("ok", "gpu_error"):
         return document

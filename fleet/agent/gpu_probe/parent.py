@@ -260,6 +260,10 @@ class Child:
             pause = min(pause * 2, 0.05)
         return True
 
+    def ending(self) -> Optional[str]:
+        """How it ended by itself; None while it runs."""
+        return None if self._process.poll() is None else self._ending()
+
     def _ending(self) -> str:
         code = self._process.returncode
         if code < 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 
 from fleet.agent.facts import driver as driver_facts
@@ -33,14 +34,16 @@ class Sampler:
         self._interval_s = interval_s
         self._child: Optional[Child] = None
         self._file: Optional[int] = None
-        self._lines: List[Json] = []
+        self._samples: List[Json] = []
+        self._problem: Optional[str] = None
         self._offset = 0
+        self._reading = threading.Lock()  # who watches may be another thread
         self._started = 0.0
 
     def __enter__(self) -> Sampler:
         if driver_facts.loaded(self._host, driver_facts.loaded_modules(self._host)) is None:
             # NVML would start nvidia-modprobe, which loads the module.
-            self._lines.append({"kind": "failed", "text": "no NVIDIA kernel module is loaded"})
+            self._problem = "no NVIDIA kernel module is loaded"
             return self
         path = driver_facts.library_path(self._host)
         options = {
@@ -53,7 +56,7 @@ class Sampler:
         try:
             self._child = Child(options, self._file)
         except OSError as error:
-            self._lines.append({"kind": "failed", "text": "the child cannot be started: %s" % error})
+            self._problem = "the process that asks NVML cannot be started: %s" % error
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -64,10 +67,11 @@ class Sampler:
         if self._child is not None:
             self._child.close()
             self._child = None
-        if self._file is not None:
-            self._read()
-            os.close(self._file)
-            self._file = None
+        self._read()
+        with self._reading:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
 
     @property
     def samples(self) -> List[Json]:
@@ -78,28 +82,39 @@ class Sampler:
         "pcie_generation", "pcie_width", "processes": [pids]}]
         """
         self._read()
-        return [self._sample(line["sample"]) for line in self._lines if line["kind"] == "sample"]
-
-    def _sample(self, sample: Json) -> Json:
-        values = {key: value for key, value in sample.items() if key != "at"}
-        return dict({"at_s": round(sample["at"] - self._started, 3)}, **values)
+        return list(self._samples)
 
     @property
     def problem(self) -> Optional[str]:
-        """Why there are no samples, where NVML cannot be used; None where it can."""
+        """Why there are no samples, or no more of them; None while all is well."""
         self._read()
-        texts = [line["text"] for line in self._lines if line["kind"] == "failed"]
-        return str(texts[0]) if texts else None
+        if self._problem is None and self._child is not None:
+            ending = self._child.ending()
+            if ending is not None:
+                self._read()
+                self._problem = self._problem or "the process that asks NVML ended: %s" % ending
+        return self._problem
 
     def _read(self) -> None:
-        if self._file is None:
-            return
+        with self._reading:
+            if self._file is not None:
+                self._read_on(self._file)
+
+    def _read_on(self, file: int) -> None:
         data = bytearray()
         while True:
-            part = os.pread(self._file, 1 << 20, self._offset + len(data))
+            part = os.pread(file, 1 << 20, self._offset + len(data))
             if not part:
                 break
             data += part
         whole = data[: data.rfind(b"\n") + 1]  # the child may be in the middle of a line
         self._offset += len(whole)
-        self._lines += [json.loads(line) for line in bytes(whole).splitlines()]
+        for line in map(json.loads, bytes(whole).splitlines()):
+            if line["kind"] == "failed":
+                self._problem = "NVML cannot be used: %s" % line["text"]
+            elif line["kind"] == "sample":
+                self._samples.append(self._sample(line["sample"]))
+
+    def _sample(self, sample: Json) -> Json:
+        values = {key: value for key, value in sample.items() if key != "at"}
+        return dict({"at_s": round(sample["at"] - self._started, 3)}, **values)

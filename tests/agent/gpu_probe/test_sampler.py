@@ -83,3 +83,18 @@ def test_a_library_that_does_not_open_is_the_reason(gpu_host: GpuHost) -> None:
             time.sleep(0.01)
     assert "mismatch" in (sampler.problem or "").lower()
     assert sampler.samples == []
+
+
+def test_a_library_that_crashes_is_the_reason_and_what_was_seen_stays(
+    gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML", "nvmlDeviceGetMemoryInfo.1=crash")
+    monkeypatch.setenv("FAKE_NVML_GPUS", "2")
+    gpu_host.library(Path(fake_library))
+    with Sampler(gpu_host, 0.02) as sampler:
+        ends = time.monotonic() + 60
+        while sampler.problem is None:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+    assert "SIGSEGV" in (sampler.problem or "")
+    assert len(sampler.samples) == 1
