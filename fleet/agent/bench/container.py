@@ -169,6 +169,7 @@ class Containers:
         shared = max(SHM_AT_LEAST, 2 * int(group.get("needs_shm_bytes") or 0))
         host_config: Json = {
             "NetworkMode": "none",
+            "LogConfig": {"Type": "json-file", "Config": {}},  # its output is read; not every driver can be
             "ShmSize": shared,
             "Ulimits": LIMITS if self._raise_limits else [],
             "Mounts": [
