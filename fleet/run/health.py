@@ -20,7 +20,7 @@ from fleet.agent.facts import GROUPS
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.health import evaluate
 from fleet.audit.health.age import LIMIT_S, age_s
-from fleet.audit.health.devices import answering
+from fleet.audit.health.devices import answering, bound, devices
 from fleet.audit.health.unknown import unknown_paths
 from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import BecomeFailed, ExitCode, FleetError, InputError, Problem, overall
@@ -96,7 +96,7 @@ class HostHealth:
             "run": self.run,
             "root": self.root,
             "summary": facts_words(facts),
-            "gpus": [_gpu_json(device) for device in (facts.get("gpu_probe") or {}).get("devices") or []],
+            "gpus": _gpus_json(facts),
             "findings": [finding.as_json() for finding in self.findings],
             "notes": self.notes,
             "error": self.error.what if self.error else None,
@@ -104,8 +104,13 @@ class HostHealth:
         }
 
 
-def _gpu_json(device: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: device.get(name) for name in ("address", "index", "uuid", "name", "status")}
+def _gpus_json(facts: Facts) -> list[dict[str, Any]]:
+    """Every GPU that NVML or the PCI bus names, by address; ``unknown`` where NVML did not tell of it."""
+    found = {str(device["address"]): device for device in devices(facts)}
+    for gpu in bound(facts):
+        found.setdefault(str(gpu["address"]), {**gpu, "index": gpu.get("minor"), "status": "unknown"})
+    names = ("address", "index", "uuid", "name", "status")
+    return [{name: found[address].get(name) for name in names} for address in sorted(found)]
 
 
 # -- asked live -------------------------------------------------------------------------------------
