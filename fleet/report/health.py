@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fleet.report.style import BAD, DIM, GOOD, STRONG, WARN, Line, Span, line
-from fleet.report.words import plural, printable, ranges
+from fleet.report.words import duration, plural, printable, ranges
 
 Json = dict[str, Any]
 
@@ -124,6 +124,9 @@ def outcome(document: Mapping[str, Any]) -> list[Span]:
         said = [Span(f"{words}: {states}", WARN if set(counts) <= {"healthy", "warning"} else BAD)]
     simulated = any(host["simulated"] for host in hosts.values())
     rest = [plural(gpus, "GPU"), *(["simulated"] if simulated else [])]
+    ages = [host["age_s"] for host in hosts.values() if host["age_s"] is not None]
+    if document["source"] == "reports" and ages:
+        rest.append(f"oldest report {duration(max(ages))} old")
     if document["exit_code"]:
         rest.append(f"exit {document['exit_code']}")
     return [*said, Span(f" · {' · '.join(rest)}")]
@@ -201,9 +204,10 @@ def _gpus(hosts: Mapping[str, Any]) -> list[Line]:
         for gpu in host["gpus"]:
             own = [finding for finding in host["findings"] if finding.get("gpu") == gpu["address"]]
             said = ", ".join(finding["id"].removeprefix(PREFIX) for finding in own)
+            said = said or ("healthy" if gpu["status"] == "ok" else gpu["status"])
             index = "-" if gpu["index"] is None else gpu["index"]
             row = f"{'':<{names}}  {index:>3}  {gpu['address']}  {printable(str(gpu['name'] or '?'))}"
-            shown.append(line(row, "  ", Span(said or "healthy", _worst(own))))
+            shown.append(line(row, "  ", Span(said, _worst(own))))
     return shown
 
 

@@ -7,7 +7,6 @@ taken. A host where fleet may not become root is asked as the user who logs in, 
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.agent.facts import GROUPS
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.health import evaluate
 from fleet.audit.health.age import LIMIT_S, age_s
-from fleet.audit.health.devices import answering
+from fleet.audit.health.devices import answering, bound, devices
 from fleet.audit.health.unknown import unknown_paths
 from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import BecomeFailed, ExitCode, FleetError, InputError, Problem, overall
@@ -36,13 +34,8 @@ SCHEMA = "fleet.health/1"
 HEALTHY, WARNING, ERROR = "healthy", "warning", "error"
 STALE, NO_REPORT, UNREACHABLE, FAILED = "stale", "no_report", "unreachable", "failed"
 #: The groups of facts that health rules read, beside those that say who the host is.
-FACT_GROUPS = tuple(
-    name
-    for name in (
-        "identity", "clock", "packages", "gpus", "driver", "gpu_probe", "kernel_log", "interconnect", "engine",
-        "checks",
-    )
-    if name in GROUPS
+FACT_GROUPS = (
+    "identity", "clock", "packages", "gpus", "driver", "gpu_probe", "kernel_log", "interconnect", "engine", "checks",
 )  # fmt: skip
 FACTS_DEADLINE_S = 120.0
 #: So many of the latest runs are looked through for a host's last report.
@@ -96,7 +89,7 @@ class HostHealth:
             "run": self.run,
             "root": self.root,
             "summary": facts_words(facts),
-            "gpus": [_gpu_json(device) for device in (facts.get("gpu_probe") or {}).get("devices") or []],
+            "gpus": _gpus_json(facts),
             "findings": [finding.as_json() for finding in self.findings],
             "notes": self.notes,
             "error": self.error.what if self.error else None,
@@ -104,8 +97,13 @@ class HostHealth:
         }
 
 
-def _gpu_json(device: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: device.get(name) for name in ("address", "index", "uuid", "name", "status")}
+def _gpus_json(facts: Facts) -> list[dict[str, Any]]:
+    """Every GPU that NVML or the PCI bus names, by address; ``unknown`` where NVML did not tell of it."""
+    found = {str(device["address"]): device for device in devices(facts)}
+    for gpu in bound(facts):
+        found.setdefault(str(gpu["address"]), {**gpu, "index": gpu.get("minor"), "status": "unknown"})
+    names = ("address", "index", "uuid", "name", "status")
+    return [{name: found[address].get(name) for name in names} for address in sorted(found)]
 
 
 # -- asked live -------------------------------------------------------------------------------------
@@ -209,9 +207,8 @@ def not_permitted(facts: Any, prefix: str = "") -> Iterator[str]:
 
 def captured(files: Sequence[Path]) -> list[HostHealth]:
     """Judge what nvidia-smi printed into files. Raises InputError for one that it did not print."""
-    load = importlib.import_module(
-        "fleet.audit.captures"
-    ).load  # it brings every parser of nvidia-smi's output
+    from fleet.audit.captures import load  # brings every parser of nvidia-smi's output
+
     return [_captured(file, load(file)) for file in files]
 
 

@@ -37,7 +37,13 @@ def document(hosts: dict[str, dict[str, Any]], exit_code: int = 4) -> dict[str, 
     counts: dict[str, int] = {}
     for each in hosts.values():
         counts[each["status"]] = counts.get(each["status"], 0) + 1
-    return {"hosts": hosts, "counts": counts, "causes": causes(hosts), "exit_code": exit_code}
+    return {
+        "source": "live",
+        "hosts": hosts,
+        "counts": counts,
+        "causes": causes(hosts),
+        "exit_code": exit_code,
+    }
 
 
 def shown(hosts: dict[str, dict[str, Any]], **options: Any) -> list[str]:
@@ -149,3 +155,8 @@ def test_the_recap_gets_a_line_per_cause_without_remarks() -> None:
         ("error", "presence.lost: the GPU is lost (0000:52:00.0)"),
         ("warning", "persistence.off: persistence mode is off (2 GPUs)"),
     ]
+
+
+def test_reports_are_shown_with_their_age() -> None:
+    told = {**document({"gpu01": host(age_s=90.0, status="healthy")}, 0), "source": "reports"}
+    assert text_of(outcome(told)) == "gpu01 is healthy · 8 GPUs · oldest report 1m30s old"

@@ -149,6 +149,16 @@ class TestDocument:
         assert made["exit_code"] == code
         assert validate(made, "health") == []
 
+    def test_gpus_that_nvml_tells_nothing_of_are_listed_all_the_same(
+        self, tmp_path: Path, connector: type[FakeConnector]
+    ) -> None:
+        changes = {"gpu_probe.status": "driver_not_loaded", "gpu_probe.devices": []}
+        connector.hosts = {"gpu01": health_facts("h100", changes)}
+        hosts = live(asked(tmp_path, limit="gpu01"), PLAIN, Scrubber())
+        made = document(hosts, source="live", inventory=None)
+        assert {gpu["status"] for gpu in made["hosts"]["gpu01"]["gpus"]} == {"unknown"}
+        assert validate(made, "health") == []
+
     def test_a_gpu_is_named_by_address(self, tmp_path: Path, connector: type[FakeConnector]) -> None:
         connector.hosts = {"gpu01": health_facts("h100", {"gpu_probe.devices.0.status": "lost"})}
         hosts = live(asked(tmp_path, limit="gpu01"), PLAIN, Scrubber())
