@@ -86,12 +86,13 @@ class Variant:
 class Trained:
     """A network being trained: call it for a step; ``last_loss`` is a tensor on the device."""
 
-    def __init__(self, bench: Bench, workload: Workload, variant: Variant) -> None:
+    def __init__(self, bench: Bench, workload: Workload, variant: Variant, data_seed: int = SEED + 1) -> None:
         self.workload = workload
         self.kind = variant.kind
         self.device = bench.device
         bench.backend.seed(SEED)
         self.network = variant.placed(workload.network(), self.device)
+        bench.backend.seed(data_seed)
         self.batches = []
         for _ in range(BATCHES):
             inputs, targets = workload.batch(self.device)
