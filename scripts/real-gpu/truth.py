@@ -3,10 +3,12 @@
 
 For the same machine as :mod:`run`, whose parts and set-up it uses. In order: status, health, every field of the
 probe against NVML's own functions (``nvml_fields.py``), the probe's time, the CPU time and memory of a timer run,
-bare loops, ``fleet bench`` between them, and faults made on purpose (a tenant on GPU 0, no compiler, 64 MB of
-shared memory, a rank that stands still), each of which must end in its own verdict while the other tests go on.
+bare loops, ``fleet bench`` between them; then, by ``--then``, parts of other suites, and faults made on purpose (a
+tenant on GPU 0, no compiler, 64 MB of shared memory, a rank that stands still), each of which must end in its own
+verdict while the other tests go on.
 
     truth.py --parts parts.tar.xz --out FOLDER      as root; exit code 0 when everything held
+    truth.py … --suite quick --then full:collectives,ddp --then hang --then full:compile --seconds 500
 """
 
 from __future__ import annotations
@@ -274,6 +276,14 @@ def small_shared_memory(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
     return fleet.bench("64 MB of shared memory", path, "--only", "cpu,collectives")
 
 
+FAULTS: Mapping[str, Any] = {
+    "tenant": tenant,
+    "hang": hang,
+    "compiler": without_compiler,
+    "shm": small_shared_memory,
+}
+
+
 def perform(bench: Bench) -> dict[str, object]:
     """Everything in order; the outcome."""
     setting.about_the_machine(bench)
@@ -305,22 +315,20 @@ def perform(bench: Bench) -> dict[str, object]:
     with bench.phase("cost"):
         outcome["cost"] = cost(bench, fleet)
     outcome["held"] = bool(outcome["fields_held"])
-    faults: Mapping[str, Any] = {
-        "tenant": tenant,
-        "hang": hang,
-        "compiler": without_compiler,
-        "shm": small_shared_memory,
-    }
-    for name in bench.options.fault:
-        with bench.phase(f"fault: {name}"):
-            outcome[f"fault {name}"] = _reasons(faults[name](bench, fleet, inventory))
-    if bench.options.then:
-        with bench.phase(f"fleet bench, {bench.options.suite}, {bench.options.then}"):
-            name, words = f"bench {bench.options.then}", ("--only", bench.options.then)
-            fleet.bench(name, inventory, "--suite", bench.options.suite, *words)
-        fleet(f"{name} in words", "bench", str(inventory), "--from", "last", "-v")
-        fleet.document(f"{name}, what was kept", "bench", str(inventory), "--from", "last")
+    for step in bench.options.then:
+        with bench.phase(f"then: {step}"):
+            fault = FAULTS.get(step)
+            report = fault(bench, fleet, inventory) if fault else part(fleet, inventory, step)
+            outcome[f"then {step}"] = _reasons(report)
     return outcome
+
+
+def part(fleet: Fleet, inventory: Path, step: str) -> Any:
+    """``SUITE:GROUP,GROUP``; what was kept of it, also where it was cancelled."""
+    suite, _, groups = step.partition(":")
+    fleet.bench(f"bench {step}", inventory, "--suite", suite, "--only", groups)
+    fleet(f"bench {step} in words", "bench", str(inventory), "--from", "last", "-v")
+    return fleet.document(f"bench {step}, what was kept", "bench", str(inventory), "--from", "last")
 
 
 def benchmarks(bench: Bench, fleet: Fleet, inventory: Path) -> dict[str, object]:
@@ -329,8 +337,7 @@ def benchmarks(bench: Bench, fleet: Fleet, inventory: Path) -> dict[str, object]
         before = bare_loops(bench, "before")
     with bench.phase(f"fleet bench, {bench.options.suite}, {bench.options.where}"):
         began = time.monotonic()
-        only = ("--only", bench.options.only) if bench.options.only else ()
-        host = fleet.bench(f"bench {bench.options.suite}", inventory, "--suite", bench.options.suite, *only)
+        host = fleet.bench(f"bench {bench.options.suite}", inventory, "--suite", bench.options.suite)
         took = time.monotonic() - began
     fleet("bench in words", "bench", str(inventory), "--from", "last", "-v")
     with bench.phase("bare loops, after"):
@@ -359,9 +366,10 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--where", default="host", choices=("container", "host"), help="of the suite and faults"
     )
-    parser.add_argument("--fault", action="append", default=[], choices=("tenant", "hang", "compiler", "shm"))
-    parser.add_argument("--only", help="of the suite, these groups (a,b)")
-    parser.add_argument("--then", help="groups of the suite to measure after the faults")
+    parser.add_argument(
+        "--then", action="append", default=[], metavar="STEP",
+        help="afterwards, in this order: SUITE:GROUP,GROUP, or a fault: " + ", ".join(FAULTS),
+    )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=86400.0, help="what still runs then, is cancelled")
     own, rest = parser.parse_known_args(arguments)
     given = setting.options(rest)

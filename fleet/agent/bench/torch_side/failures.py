@@ -20,7 +20,10 @@ OUTSIDE = (RuntimeError, OSError, ImportError, ValueError, AssertionError)
 # The texts are those of torch 2.0 to 2.13 and of what it calls.
 _MEMORY = r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
 _ARCHITECTURE = r"no kernel image is available|PTX was compiled with an unsupported"
-_LIBCUDA = r"cannot find -lcuda\b|libcuda\.so cannot (?:be )?found"
+# Triton looks for libcuda by /sbin/ldconfig, which slim images lack.
+_LIBCUDA = (
+    r"cannot find -lcuda\b|libcuda\.so cannot (?:be )?found|No such file or directory: '/sbin/ldconfig'"
+)
 _COMPILER = (
     r"Failed to find C compiler|cannot execute .?cc1|No working C\+\+ compiler|InvalidCxxCompiler"
     r"|working triton installation|No module named 'triton|Python\.h: No such file|torch\.compile is not supported"
