@@ -2,9 +2,11 @@
 
 A driver can keep a call for ever, and a broken library can end its process by a signal: so nothing else runs
 here. Lines, in order: ``system`` or ``failed``; for each GPU ``asking``, then ``refused`` or ``seen`` (its
-address) and ``device``; ``topology``; ``end``. The name of the function being called stands in a small file
-shared with the parent (:mod:`.parent`), which says after a kill what did not answer. With ``interval_s`` in
-OPTIONS it samples until it is ended (:mod:`.sampler`).
+address) and ``device``; ``topology``; ``end``. With ``together`` in OPTIONS the GPUs are asked at once, a thread
+for each, and their lines mix: a question about an NVLink takes half a millisecond, and eight GPUs have a thousand of
+them. The name of the function being called stands in a small file shared with the parent (:mod:`.parent`), each
+GPU's in a place of its own, which says after a kill what did not answer. With ``interval_s`` in OPTIONS it samples
+until it is ended (:mod:`.sampler`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,20 +30,28 @@ _SIGKILL = 9
 
 
 class Output:
-    """The parent's end of things: lines, and the name of the function that is being called."""
+    """The parent's end of things: lines, and the name of the function that each thread is calling."""
 
     def __init__(self, descriptor: int, function_descriptor: Optional[int]) -> None:
         self._descriptor = descriptor
         self._function = function_descriptor
+        self._whole_lines = threading.Lock()
+        self._own = threading.local()
 
     def line(self, kind: str, **values: Any) -> None:
         data = memoryview(json.dumps(dict(values, kind=kind), allow_nan=False).encode("ascii") + b"\n")
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        with self._whole_lines:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+    def about(self, index: Optional[int]) -> None:
+        """Which GPU this thread asks from now on; None: the library itself, or several."""
+        self._own.offset = 0 if index is None else (index + 1) * FUNCTION_BYTES
 
     def calling(self, function: str) -> None:
         if self._function is not None:
-            os.pwrite(self._function, function.encode("ascii").ljust(FUNCTION_BYTES)[:FUNCTION_BYTES], 0)
+            name = function.encode("ascii").ljust(FUNCTION_BYTES)[:FUNCTION_BYTES]
+            os.pwrite(self._function, name, getattr(self._own, "offset", 0))
 
 
 def main() -> int:
@@ -117,27 +128,49 @@ def _system(nvml: Binding) -> Json:
 
 def _devices(nvml: Binding, options: Json, output: Output) -> Dict[str, Any]:
     """Read every GPU that was not read yet; handles by address."""
+    wanted = [index for index in range(nvml.call("nvmlDeviceGetCount")) if index not in options["skip"]]
+    handles: Dict[str, Any] = {}
+    if not options.get("together") or len(wanted) < 2:
+        for index in wanted:
+            _device(nvml, index, options, output, handles)
+        output.about(None)
+        return handles
+    failures: List[BaseException] = []
+
+    def apart(index: int) -> None:
+        try:
+            _device(nvml, index, options, output, handles)
+        except BaseException as failure:  # else the thread's end would pass for an answer
+            failures.append(failure)
+
+    threads = [threading.Thread(target=apart, args=(index,)) for index in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return handles
+
+
+def _device(nvml: Binding, index: int, options: Json, output: Output, handles: Dict[str, Any]) -> None:
     from fleet.agent.gpu_probe import binding, readers, words
     from fleet.agent.gpu_probe.device import normalised_address
 
-    handles: Dict[str, Any] = {}
-    for index in range(nvml.call("nvmlDeviceGetCount")):
-        if index in options["skip"]:
-            continue
-        output.line("asking", index=index)
-        try:
-            handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
-            printed = words.text(nvml.call("nvmlDeviceGetPciInfo", handle).busId)
-        except binding.Refused as refused:
-            text = nvml.error_text(refused.code)
-            output.line("refused", index=index, nvml_error=refused.code, text=text)
-            continue
-        address = normalised_address(printed or "")
-        output.line("seen", index=index, address=address)
-        handles[address] = handle
-        if index not in options["again"]:  # else only its handle is wanted, for the topology
-            output.line("device", index=index, device=readers.read_device(nvml, handle, address))
-    return handles
+    output.about(index)
+    output.line("asking", index=index)
+    try:
+        handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        printed = words.text(nvml.call("nvmlDeviceGetPciInfo", handle).busId)
+    except binding.Refused as refused:
+        text = nvml.error_text(refused.code)
+        output.line("refused", index=index, nvml_error=refused.code, text=text)
+        return
+    address = normalised_address(printed or "")
+    output.line("seen", index=index, address=address)
+    handles[address] = handle
+    if index not in options["again"]:  # else only its handle is wanted, for the topology
+        output.line("device", index=index, device=readers.read_device(nvml, handle, address))
 
 
 # By number, of nvmlGpuTopologyLevel_t and of nvmlGpuP2PStatus_t.

@@ -8,6 +8,8 @@ waited, and why:
 - A GPU that is silent for :data:`CALL_DEADLINE_S` is given up. All its questions take some ten milliseconds. Where
   nothing keeps it awake it gets as long again to start, and the first one as long as all of them, since libraries
   differ in when they start which.
+- GPUs are asked at once. Where that ends badly and more than one was being asked, they are asked one after the other:
+  only then is it sure which one it was.
 - The whole of it (:func:`whole_deadline_s`) ends within 90 s: whoever asks for facts waits for 120.
 """
 
@@ -19,6 +21,8 @@ import select
 import signal
 import sys
 import time
+
+from fleet.agent.gpu_probe.child import FUNCTION_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -49,8 +53,9 @@ def start_deadline_s(gpus: int, persistent: bool) -> float:
 
 
 def whole_deadline_s(gpus: int, persistent: bool) -> float:
-    """Seconds for all of a probe: each GPU may hang once."""
-    return min(WHOLE_LIMIT_S, start_deadline_s(gpus, persistent) + (CALL_DEADLINE_S + 1.0) * gpus)
+    """Seconds for all of a probe: each GPU may hang once, and several of them together before."""
+    turns = gpus + 1 if gpus > 1 else gpus
+    return min(WHOLE_LIMIT_S, start_deadline_s(gpus, persistent) + (CALL_DEADLINE_S + 1.0) * turns)
 
 
 class Deadlines:
@@ -97,57 +102,77 @@ def ask(host: Host, library: Optional[str], deadlines: Deadlines) -> Asked:
     """Ask NVML for every GPU; ``library`` is the file to open where the linker does not find it by name."""
     asked = Asked()
     ends = time.monotonic() + deadlines.whole
-    while _one_child(host, library, deadlines, ends, asked):
-        continue
+    together = True
+    while _one_child(host, library, deadlines, ends, asked, together):
+        together = False
     return asked
 
 
-def _one_child(host: Host, library: Optional[str], deadlines: Deadlines, ends: float, asked: Asked) -> bool:
+def _one_child(
+    host: Host, library: Optional[str], deadlines: Deadlines, ends: float, asked: Asked, together: bool
+) -> bool:
     """Hear one child out; True when another one must go on with the GPUs that are left."""
     options = {
         "library": library,
         "by_name": host.root == "/",
         "skip": sorted(asked.silent_later.union(asked.refused)),
         "again": sorted(asked.devices),
+        "together": together,
         "topology": True,
     }
     child = Child(options)
-    current: Optional[int] = None
+    asking: Set[int] = set()
     try:
         limit = min(ends, time.monotonic() + deadlines.start)
         while True:
             line = child.line(limit)
             if line is None:
                 break
-            current = _take(line, asked, current)
+            _take(line, asked, asking)
             silence = deadlines.call if asked.addresses or asked.refused else deadlines.first
             limit = min(ends, time.monotonic() + silence)
             if line["kind"] in ("failed", "end"):
                 return False
         ended, ending = child.stop()
-        function = child.function()
+        current = min(asking) if len(asking) == 1 else None
+        function = child.function(current)
     finally:
         child.close()
+    if len(asking) > 1:
+        return _ask_singly(asked, asking, ending, ends)
     return _blame(asked, current, ended, ending, function, ends)
 
 
-def _take(line: Json, asked: Asked, current: Optional[int]) -> Optional[int]:
-    """Keep what a line says; the index of the GPU that is being asked after it."""
+def _ask_singly(asked: Asked, asking: Set[int], ending: str, ends: float) -> bool:
+    """Several were being asked: which one it was shows when they are asked one after the other, if there is time."""
+    if time.monotonic() < ends:
+        return True
+    message = "the whole probe took too long; NVML did not answer for %d GPUs; %s" % (len(asking), ending)
+    for index in asking.difference(asked.devices):
+        asked.refused[index] = {"status": "timeout", "message": message}
+    asked.problem, asked.message = "timeout", message
+    return False
+
+
+def _take(line: Json, asked: Asked, asking: Set[int]) -> None:
+    """Keep what a line says, and which GPUs are being asked after it."""
     kind = line["kind"]
     if kind in ("system", "failed"):
         asked.system = line
     elif kind == "asking":
-        return int(line["index"])
+        asking.add(line["index"])
     elif kind == "seen":
         asked.addresses[line["index"]] = line["address"]
-        return None if line["index"] in asked.devices else current  # of one known already, the handle is all
+        if line["index"] in asked.devices:  # of one known already, the handle is all
+            asking.discard(line["index"])
     elif kind == "refused":
         asked.refused[line["index"]] = {"nvml_error": line["nvml_error"], "text": line["text"]}
     elif kind == "device":
         asked.devices[line["index"]] = line["device"]
     elif kind == "topology":
         asked.pairs = line["pairs"]
-    return None if kind in ("refused", "device") else current
+    if kind in ("refused", "device"):
+        asking.discard(line["index"])
 
 
 def _blame(
@@ -271,9 +296,11 @@ class Child:
         said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
         return "exit code %d%s" % (code, ": " + said[-1][:300] if said else "")
 
-    def function(self) -> Optional[str]:
-        """The function that it was calling last."""
-        return os.pread(self._function, 96, 0).decode("ascii", "replace").strip(" \0") or None
+    def function(self, index: Optional[int] = None) -> Optional[str]:
+        """The function that it was calling last, for one GPU or for none (:class:`.child.Output`)."""
+        offset = 0 if index is None else (index + 1) * FUNCTION_BYTES
+        name = os.pread(self._function, FUNCTION_BYTES, offset)
+        return name.decode("ascii", "replace").strip(" \0") or None
 
     def close(self) -> None:
         """Leave neither a process nor a file behind."""

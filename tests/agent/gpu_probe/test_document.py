@@ -255,7 +255,7 @@ def test_garbage_in_a_text_is_that_values_alone(
 def test_gpus_that_were_not_asked_in_time_are_not_missing(
     gpu_host: GpuHost, fake_library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_NVML", "nvmlDeviceGetSerial.0=hang")
+    monkeypatch.setenv("FAKE_NVML", "nvmlDeviceGetSerial.0=hang nvmlDeviceGetSerial.1=hang")
     monkeypatch.setenv("FAKE_NVML_GPUS", "2")
     gpu_host.library(Path(fake_library))
     found = document.probe(gpu_host, gpu_host.gpus, parent.Deadlines(start=60.0, call=60.0, whole=3.0))

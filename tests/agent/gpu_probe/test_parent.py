@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,7 +129,59 @@ def test_a_library_that_kills_the_process_at_the_start_is_an_error(
 def test_the_whole_probe_has_an_end_too(host: Host, fake_library: str, behave: Behave) -> None:
     behave("nvmlDeviceGetSerial.0=hang")
     asked = ask(host, fake_library, whole=SHORT)
-    assert (asked.devices, asked.problem) == ({}, "timeout")
+    assert (sorted(asked.devices), asked.problem) == ([1, 2], "timeout")
+    assert asked.refused[0]["status"] == "timeout"
+
+
+def test_several_that_hang_are_each_named_and_cost_the_others_nothing(
+    host: Host, fake_library: str, behave: Behave
+) -> None:
+    behave("nvmlDeviceGetSerial.0=hang", "nvmlDeviceGetPciInfo_v3.2=hang")
+    asked = ask(host, fake_library, call=SHORT)
+    assert sorted(asked.devices) == [1]
+    messages = {index: refused["message"] for index, refused in asked.refused.items()}
+    assert sorted(messages) == [0, 2]
+    assert "nvmlDeviceGetSerial" in messages[0]
+    assert "nvmlDeviceGetPciInfo" in messages[2]
+
+
+def test_several_that_hang_until_the_end_of_all_time_are_timeouts(
+    host: Host, fake_library: str, behave: Behave
+) -> None:
+    behave("nvmlDeviceGetSerial.0=hang", "nvmlDeviceGetSerial.2=hang")
+    asked = ask(host, fake_library, whole=SHORT)
+    assert {index: refused["status"] for index, refused in asked.refused.items()} == {
+        0: "timeout",
+        2: "timeout",
+    }
+    assert (sorted(asked.devices), asked.problem) == ([1], "timeout")
+
+
+def test_gpus_are_asked_at_once(host: Host, fake_library: str, behave: Behave) -> None:
+    """One that hangs lets the others speak in the first child: only its own line is missing."""
+    behave("nvmlDeviceGetSerial.0=hang")
+    child = parent.Child(
+        {
+            "library": fake_library,
+            "by_name": False,
+            "skip": [],
+            "again": [],
+            "together": True,
+            "topology": True,
+        }
+    )
+    heard: list[tuple[str, int]] = []
+    try:
+        while len(heard) < 5:
+            line = child.line(time.monotonic() + LONG)
+            assert line is not None
+            if line["kind"] in ("asking", "device"):
+                heard.append((line["kind"], line["index"]))
+        child.stop()
+        assert child.function(0) == "nvmlDeviceGetSerial"
+    finally:
+        child.close()
+    assert sorted(heard) == [("asking", 0), ("asking", 1), ("asking", 2), ("device", 1), ("device", 2)]
 
 
 def test_what_nvml_says_at_the_start_is_kept(host: Host, fake_library: str, behave: Behave) -> None:
