@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the typing module costs start-up time
 
 
 SAMPLES = 5
-LOOK_EVERY_S = 0.3
+LOOK_EVERY_S = 0.2
 LOOK_AT_MOST_S = 8.0
 BUSY_PERCENT = 10  # one spike among the samples is nobody at work; two are
 MEMORY_MIB = (

@@ -69,9 +69,10 @@ class Suite:
         """The record without its key. StepFailed where nothing could be run at all."""
         started, began = _utc_now(), time.monotonic()
         self._choose()
-        if targets.measurable(self.rows):
+        if self.rows:  # where no GPU may be measured, what needs none still is
             self._all_groups()
             self._nothing_ran()
+        if targets.measurable(self.rows):
             self._look_after()
         return {
             "schema": SCHEMA,
@@ -328,6 +329,9 @@ def _completed(
 ) -> List[Json]:
     """What was printed, and for every result that is owed and was not, why."""
     found = list(output.results)
+    for one in found:
+        if (one["status"], one["reason"]) == ("timeout", "collective_timeout"):
+            one["message"] = "%s; said last: %s" % (one["message"], output.last_words() or "nothing")
     printed = {(one["test"], tuple(one["gpus"])) for one in found}
     missing = [(test, gpus) for test, gpus in owed if (test, tuple(gpus)) not in printed]
     if missing:

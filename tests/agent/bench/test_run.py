@@ -146,11 +146,12 @@ def test_with_leave_a_gpu_in_use_is_measured_and_the_result_says_so(bench: Bench
     assert found[1]["notes"] == []
 
 
-def test_where_every_gpu_is_in_use_there_is_a_record_and_nothing_is_run(bench: Bench) -> None:
+def test_where_every_gpu_is_in_use_only_what_needs_none_is_run(bench: Bench) -> None:
     bench.quiet = [idle(number, gpu_utilization_percent=70) for number in (0, 1) for _ in range(5)]
     record = bench.record()
     assert [gpu["reason"] for gpu in record["gpus"]] == ["gpu_occupied"] * 2
-    assert (record["results"], bench.asked) == ([], [])
+    assert [one["test"] for one in record["results"]] == ["cpu.matrix_product"]
+    assert bench.asked == [("cpu", [])]
 
 
 def test_somebody_who_comes_meanwhile_spoils_what_was_measured(bench: Bench) -> None:
@@ -190,6 +191,20 @@ def test_a_group_that_hangs_times_out_and_the_others_go_on(bench: Bench) -> None
     assert (late["status"], late["reason"], late["value"]) == ("timeout", "deadline", None)
     assert "Connected all rings" in late["message"]
     assert of(record, "resnet50.amp_channels_last")[0]["status"] == "measured"
+
+
+def test_a_hang_that_the_ranks_saw_themselves_comes_with_nccls_last_words(bench: Bench) -> None:
+    said = "a rank said nothing for 60 s; all were ended"
+
+    def hangs(group: dict[str, Any], output: Output) -> Ending:
+        output.feed("gpu01:1:2 [0] NCCL WARN socket timed out\n")
+        why = {"status": "timeout", "reason": "collective_timeout", "message": said}
+        output.feed(result_line("nccl.all_reduce", group["gpu_uuids"], None, **why))
+        return Ending(ENDED, code=0)
+
+    bench.says["collectives"] = hangs
+    found = of(bench.record(), "nccl.all_reduce")[0]
+    assert found["message"] == said + "; said last: gpu01:1:2 [0] NCCL WARN socket timed out"
 
 
 def test_a_collective_that_never_ends_has_its_reason_and_the_pairs_are_noted_once(bench: Bench) -> None:
@@ -290,7 +305,7 @@ def test_an_image_without_code_for_a_gpu_is_known_before_it_runs(bench: Bench, r
     assert [gpu["reason"] for gpu in record["gpus"]] == ["arch_mismatch"] * 2
     assert "sm_90" in record["gpus"][0]["message"]
     assert ARGS["reference"] in record["gpus"][0]["message"]
-    assert bench.asked == []
+    assert bench.asked == [("cpu", [])]
 
 
 def test_a_host_without_gpus_has_a_record_without_gpus(bench: Bench) -> None:

@@ -52,8 +52,8 @@ class Account:
             self._software = True
         elif text.startswith(results.LOAD):
             self._print(text)
-        elif text.strip():
-            self._print(text if text.startswith(results.NOTE) else results.NOTE + text)
+        elif text.strip():  # a note, or what a library says: whoever reads the output tells them apart
+            self._print(text)
 
     def result(self, result: Json) -> None:
         """One result; the first for a test counts."""

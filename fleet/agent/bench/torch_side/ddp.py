@@ -13,7 +13,15 @@ from fleet.agent.bench.torch_side import results
 from fleet.agent.bench.torch_side.precision import float32_as
 from fleet.agent.bench.torch_side.resnet import ResNetWorkload
 from fleet.agent.bench.torch_side.timing import sampled, values
-from fleet.agent.bench.torch_side.training import LIMIT, SEED, Trained, Variant, synchronisation_percent
+from fleet.agent.bench.torch_side.training import (
+    LIMIT,
+    SEED,
+    TRIED_ALGORITHMS,
+    Trained,
+    Variant,
+    searches,
+    synchronisation_percent,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +42,8 @@ def ddp_resnet50(bench: Bench, rank: Rank, test: str) -> Json:
 
     workload = ResNetWorkload(bench)
     variant = Variant("resnet50.amp_channels_last", workload, bench.capability)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = searches(bench.suite)
+    torch.backends.cudnn.benchmark_limit = TRIED_ALGORITHMS
     parameters = {
         **workload.parameters,
         "dtype": variant.kind,

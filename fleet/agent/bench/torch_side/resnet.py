@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fleet.agent.bench.torch_side.training import Workload, batch_for, train
+from fleet.agent.bench.torch_side.training import Workload, batch_for, searches, train
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ResNetWorkload(Workload):
         super().__init__()
         batch = batch_for(bench.description["memory_total_mib"], BATCH_BY_MEMORY_MIB)
         self.amount = float(batch)
-        self.parameters = {"batch": batch, "image_size": 224, "cudnn_benchmark": True}
+        self.parameters = {"batch": batch, "image_size": 224, "cudnn_benchmark": searches(bench.suite)}
         full = bench.backend.full_size
         self._batch, self._edge = (batch, 224) if full else (4, 64)
         self._width, self._classes = (64, 1000) if full else (8, 10)

@@ -9,6 +9,7 @@ a compiled one's first loss with the eager one's.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 
@@ -19,7 +20,7 @@ from fleet.agent.bench.torch_side.timing import median, rotating, sampled, value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any, Optional
 
     from fleet.agent.bench.torch_side.session import Bench
@@ -127,22 +128,34 @@ class Trained:
 
 def train(bench: Bench, test: str, workload: Workload) -> Json:
     """The rate of training steps, for every variant."""
-    import torch
-
     variant = Variant(test, workload, bench.capability)
     require(variant.kind, bench.capability)
     parameters = {**workload.parameters, "dtype": variant.kind, "loader": "synthetic"}
     if workload.images:
         parameters["channels_last"] = variant.channels_last
-    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, TRIED_ALGORITHMS
+    with float32_as(variant.kind), algorithms_tried(searches(bench.suite)):
+        if variant.mode:
+            return _compiled(bench, test, workload, variant, parameters)
+        return _eager(bench, test, workload, variant, parameters)
+
+
+def searches(suite: str) -> bool:
+    """Whether cuDNN tries several algorithms for each shape: quick has no time for it."""
+    return suite != "quick"
+
+
+@contextlib.contextmanager
+def algorithms_tried(searching: bool) -> Iterator[None]:
+    """Inside, cuDNN tries :data:`TRIED_ALGORITHMS` for each shape it meets, or takes what its heuristics say."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.benchmark_limit
+    cudnn.benchmark, cudnn.benchmark_limit = searching, TRIED_ALGORITHMS
     try:
-        with float32_as(variant.kind):
-            if variant.mode:
-                return _compiled(bench, test, workload, variant, parameters)
-            return _eager(bench, test, workload, variant, parameters)
+        yield
     finally:
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = before
+        cudnn.benchmark, cudnn.benchmark_limit = before
 
 
 def _eager(bench: Bench, test: str, workload: Workload, variant: Variant, parameters: Json) -> Json:
@@ -175,7 +188,7 @@ def check_network(bench: Bench, test: str, workload: Workload, variant: Variant)
     bench.backend.seed(SEED)
     network = workload.network().eval()
     inputs = workload.small_input()
-    with torch.no_grad():
+    with torch.no_grad(), algorithms_tried(False):
         on_device = variant.placed(network, bench.device)
         with autocast(variant.kind, bench.device):
             found = on_device(variant.placed(inputs, bench.device)).float().cpu()

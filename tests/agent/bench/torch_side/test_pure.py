@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from fleet.agent.bench.torch_side import burn, failures, plan, precision, results, timing, units
+from fleet.agent.bench.output import Output
 from fleet.agent.bench.torch_side.collectives import ELEMENT_BYTES
+from fleet.agent.bench.torch_side.conductor import Account
 from fleet.agent.bench.torch_side.matrix_product import EDGES, chosen_edge, shapes
 from fleet.agent.bench.torch_side.software import _cudnn
-from fleet.agent.bench.torch_side.training import batch_for, gain, synchronisation_percent
+from fleet.agent.bench.torch_side.training import batch_for, gain, searches, synchronisation_percent
 
 ROOT = Path(__file__).resolve().parents[4]
 ONE, TWO = "GPU-1", "GPU-2"
@@ -28,6 +30,22 @@ def test_the_runner_can_plan_without_torch() -> None:
         "assert plan.groups('full', ['a', 'b'])"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_what_nccl_says_reaches_the_runner_as_its_words_and_not_as_progress(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    account, shown = Account(), []
+    account.line("gpu01:1:2 [0] NCCL INFO P2P is disabled between connected GPUs 0 and 1. You can")
+    account.line("fleet:note GPU-1: nccl.all_reduce over 2 GPUs")
+    output = Output(shown.append)
+    output.feed(capsys.readouterr().out)
+    assert shown == ["GPU-1: nccl.all_reduce over 2 GPUs"]
+    assert "P2P is disabled between connected GPUs 0 and 1" in output.last_words()
+
+
+def test_a_quick_suite_has_no_time_to_try_algorithms() -> None:
+    assert [searches(suite) for suite in ("quick", "full")] == [False, True]
 
 
 def test_groups_of_a_quick_suite_leave_out_what_takes_minutes() -> None:
