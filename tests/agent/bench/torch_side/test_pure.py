@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.agent.bench.torch_side import burn, failures, plan, precision, results, timing, units
 from fleet.agent.bench.output import Output
+from fleet.agent.bench.torch_side import burn, failures, plan, precision, results, timing, units
 from fleet.agent.bench.torch_side.collectives import ELEMENT_BYTES
 from fleet.agent.bench.torch_side.conductor import Account
 from fleet.agent.bench.torch_side.matrix_product import EDGES, chosen_edge, shapes
