@@ -95,14 +95,7 @@ def bench(session: Session, /, inventory: str, **options: Any) -> int:
     from fleet.inventory import load_inventory
     from fleet.run.benchmarks import judged, save
 
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-        extra_vars=options["extra_vars"],
-    )
+    load = load_options(session, options)
     known = load_inventory(inventory, options=load)
     with surroundings(session, load, silent=session.json) as around:
         if options["earlier"]:
@@ -193,11 +186,10 @@ def _ask_before_burning(session: Session, known: Inventory, options: dict[str, A
         return
     from fleet.core.errors import InputError
     from fleet.report.benchmarks.power import power_lines
-    from fleet.run.live import facts_of
+    from fleet.run.live import Asking, facts_of
 
-    facts = facts_of(
-        hosts, ["gpu_probe"], session.scrubber, forks=options["forks"], accept_new=options["accept_new"]
-    )
+    how = Asking(forks=options["forks"], accept_new=options["accept_new"])
+    facts = facts_of(hosts, ["gpu_probe"], session.scrubber, how)
     for said in power_lines(facts):
         click.echo(session.scrubber(said), err=True)
     if options["yes"]:

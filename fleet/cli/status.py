@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,7 +45,7 @@ Exit codes: 0 every host answered, 2 bad input, 3 a host was unreachable."""
     default=None,
     help="Look again and again; every 2 seconds where no number is given.",
 )
-@click.option("--become", "-b", is_flag=True, help="Look as root, as the inventory's become settings say.")
+@click.option("--become", "-b", is_flag=True, help="Look as root where the inventory has it so and it works.")
 @connection_options
 @output_options
 @click.pass_obj
@@ -55,22 +54,13 @@ def status(session: Session, /, inventory: str, **options: Any) -> int:
     from fleet.cli.playing import load_options
     from fleet.inventory import load_inventory
     from fleet.lab.presence import refuse_if_down
-    from fleet.run.live import LiveFacts
-    from fleet.transport import Connector
+    from fleet.run.live import Asking, LiveFacts
 
     refuse_if_down(inventory)
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-    )
+    load = load_options(session, options)
     hosts = load_inventory(inventory, options=load).select(options["limit"])
-    with (
-        closing(Connector(session.scrubber, accept_new=options["accept_new"])) as connector,
-        LiveFacts(hosts, connector, GROUPS, become=options["become"], forks=options["forks"]) as live,
-    ):
+    how = Asking(become=options["become"], forks=options["forks"], accept_new=options["accept_new"])
+    with LiveFacts(hosts, GROUPS, session.scrubber, how) as live:
         return _show(session, live, options["watch"])
 
 
@@ -101,11 +91,13 @@ def _rows(live: LiveFacts) -> list[HostRow]:
 
 
 def _row(reading: Reading) -> HostRow:
+    from dataclasses import replace
+
     from fleet.core.errors import HostUnreachable
     from fleet.report.gpu_status import HostRow, host_row
 
     if reading.facts is not None:
-        return host_row(reading.host, reading.facts)
+        return replace(host_row(reading.host, reading.facts), note=reading.note)
     error = reading.error
     state = "unreachable" if isinstance(error, HostUnreachable) else "error"
     return HostRow(reading.host, state, error.what if error else "no answer", error.remedy if error else None)

@@ -69,12 +69,14 @@ class GpuRow:
 
 @dataclass(frozen=True)
 class HostRow:
-    """One host. ``message``: why it has no GPUs to show, or what is wrong with all of them."""
+    """One host. ``message``: why it has no GPUs to show, or what is wrong with all of them. ``note``: how it was
+    asked, where that is not as it should have been."""
 
     host: str
     state: str
     message: str | None = None
     remedy: str | None = None
+    note: str | None = None
     driver: str | None = None
     simulated: bool = False
     collected_at: str | None = None
