@@ -218,13 +218,9 @@ def _show(session: Session, found: Benched, *, told: bool) -> None:
 
         session.print_json(document(found))
         return
-    import shutil
-
     from fleet.report.benchmarks.table import table
-    from fleet.report.console import PLAIN_WIDTH
-    from fleet.report.style import Output
+    from fleet.report.style import Output, width_of
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
     level = session.verbosity.level
-    lines = table(found, width=width, verbose=level > 0, quiet=level < 0, told=told)
+    lines = table(found, width=width_of(sys.stdout), verbose=level > 0, quiet=level < 0, told=told)
     Output(scrub=session.scrubber).write([], *lines)

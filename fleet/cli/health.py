@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +98,9 @@ def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) ->
 
 
 def _print(session: Session, found: dict[str, Any]) -> None:
-    import shutil
-
     from fleet.report.health import lines, outcome
-    from fleet.report.style import Output
+    from fleet.report.style import Output, width_of
 
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = width_of(sys.stdout)
     shown = [outcome(found)] if session.level < 0 else lines(found, width=width, verbose=session.level > 0)
     Output(scrub=session.scrubber).write(*shown)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleet.report.gpu_status import HostRow
     from fleet.run.live import LiveFacts, Reading
 
+WIDE = 160  # into a file or a pipe: a line per GPU holds much
 GROUPS = ("gpus", "driver", "gpu_probe", "kernel_log")
 
 EXAMPLES = """\b
@@ -105,18 +106,17 @@ def _row(reading: Reading) -> HostRow:
 
 def _print(session: Session, rows: Sequence[HostRow], *, again: bool) -> None:
     from fleet.report.gpu_status import document, table
-    from fleet.report.style import Output
+    from fleet.report.style import Output, width_of
 
     if session.json:
         _print_json(session, document(rows), again=again)
         return
     output = Output(scrub=session.scrubber)
-    width = _width()
     if again and sys.stdout.isatty():
         click.echo("\033[H\033[2J", nl=False)  # the screen anew; a plain log is never rewritten
     elif again:
         click.echo(time.strftime("%H:%M:%S"))
-    output.write(*table(rows, width))
+    output.write(*table(rows, width_of(sys.stdout, otherwise=WIDE)))
 
 
 def _print_json(session: Session, found: dict[str, Any], *, again: bool) -> None:
@@ -124,9 +124,3 @@ def _print_json(session: Session, found: dict[str, Any], *, again: bool) -> None
 
     # One document per line where there are many of them.
     click.echo(json_text(found, session.scrubber, indent=None if again else 2))
-
-
-def _width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
