@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fleet.agent.engine import EngineError, split_version
 from fleet.agent.gpu_failures import Failure, explained
+from fleet.agent.pci_address import address_or_none
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import StepFailed
 from fleet.agent.resources.image import engine_failure
@@ -88,8 +89,8 @@ def host_gpus(host: Host, addresses: List[str]) -> List[Json]:
         said = "nvidia-smi on the host: %s: %s" % (result.ending(), tail(result.stdout or result.stderr))
         raise failed(failure, "nvidia_smi_failed", said)
     found = rows(result.stdout)
-    seen = [address_of(gpu["address"]) for gpu in found]
-    missing = [address for address in addresses if address_of(address) not in seen]
+    seen = [address_or_none(gpu["address"]) for gpu in found]
+    missing = [address for address in addresses if address_or_none(address) not in seen]
     if missing:
         raise StepFailed(
             "gpu_missing: %s is on the PCI bus, and nvidia-smi does not show it" % ", ".join(missing),
@@ -142,12 +143,6 @@ def rows(text: str) -> List[Json]:
             }
         )
     return found
-
-
-def address_of(text: Optional[str]) -> str:
-    """A PCI address for comparing: nvidia-smi writes ``00000000:1B:00.0`` for ``0000:1b:00.0``."""
-    domain, _, rest = (text or "").lower().partition(":")
-    return "%s:%s" % (domain.lstrip("0").rjust(4, "0"), rest)
 
 
 def chosen(gpus: List[Json], wanted: Any) -> List[Json]:

@@ -118,7 +118,7 @@ def _system(nvml: Binding) -> Json:
 def _devices(nvml: Binding, options: Json, output: Output) -> Dict[str, Any]:
     """Read every GPU that was not read yet; handles by address."""
     from fleet.agent.gpu_probe import binding, readers, words
-    from fleet.agent.gpu_probe.device import normalised_address
+    from fleet.agent.pci_address import normalised_address
 
     handles: Dict[str, Any] = {}
     for index in range(nvml.call("nvmlDeviceGetCount")):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from fleet.agent.gpu_probe.device import normalised_address
+from fleet.agent.pci_address import normalised_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
