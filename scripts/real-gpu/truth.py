@@ -30,6 +30,7 @@ from run import HOST, Bench, say
 
 HERE = Path(__file__).resolve().parent
 PROBES = 10
+CANCELLED_S = 60.0  # that fleet may take to end a run that was cancelled
 #: How libraries of several GPUs are set up on this machine.
 COMMUNICATION = ("NCCL_", "TORCH_", "NVSHMEM_")
 SMALL_PORT = 2223  # of the second sshd, whose shared memory is small
@@ -55,6 +56,7 @@ class Fleet:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self._ends = time.monotonic() + bench.options.seconds
         self.folder = bench.work / "fleet"
         self.folder.mkdir(exist_ok=True)
         path = [str(bench.options.fleet), str(bench.work / "parts" / "site")]
@@ -68,24 +70,31 @@ class Fleet:
 
     def __call__(self, name: str, *words: str) -> tuple[int, str]:
         """(exit code, standard output) of ``fleet WORDS``; both streams go to ``NAME.txt`` of the log."""
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", "fleet.cli", *words],
-            cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False,
+            cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+        try:
+            said, errors = process.communicate(timeout=max(1.0, self._ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # cancels: what was measured is kept
+            said, errors = process.communicate(timeout=CANCELLED_S)
+            errors += "cancelled: the time of --seconds was over\n"
         with (self._bench.out / "commands.txt").open("a") as log:
-            log.write(
-                f"── {name}\n$ fleet {' '.join(words)}\n{done.stdout}{done.stderr}exit code {done.returncode}\n\n"
-            )
-        say(f"{name}: exit code {done.returncode}")
-        return done.returncode, done.stdout
+            shown = f"$ fleet {' '.join(words)}\n{said}{errors}"
+            log.write(f"── {name}\n{shown}exit code {process.returncode}\n\n")
+        say(f"{name}: exit code {process.returncode}")
+        return process.returncode, said
 
     def bench(
         self, name: str, inventory: Path, *words: str, variables: Mapping[str, str] | None = None
     ) -> Any:
         """``fleet bench`` with this very Python's torch, and what it says as JSON."""
-        environment = {**kept_variables("LD_LIBRARY_PATH", "PATH", *COMMUNICATION), **(variables or {})}
+        own = () if self._bench.options.where == "container" else ("LD_LIBRARY_PATH", "PATH")
+        environment = {**kept_variables(*own, *COMMUNICATION), **(variables or {})}
         said = {"benchmark_python": sys.executable, "benchmark_environment": environment}
-        return self.document(name, "bench", str(inventory), "--where", "host", "-e", json.dumps(said), *words)
+        where = ("--where", self._bench.options.where)
+        return self.document(name, "bench", str(inventory), *where, "-e", json.dumps(said), *words)
 
     def document(self, name: str, *words: str) -> Any:
         """What ``fleet WORDS --json`` prints."""
@@ -181,7 +190,7 @@ def tenant(bench: Bench, fleet: Fleet, inventory: Path) -> Any:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        return fleet.bench("another tenant", inventory, "--only", "compute")
+        return fleet.bench("another tenant", inventory, "--only", "cpu,compute")
     finally:
         process.kill()
         process.wait(30)
@@ -305,6 +314,12 @@ def perform(bench: Bench) -> dict[str, object]:
     for name in bench.options.fault:
         with bench.phase(f"fault: {name}"):
             outcome[f"fault {name}"] = _reasons(faults[name](bench, fleet, inventory))
+    if bench.options.then:
+        with bench.phase(f"fleet bench, {bench.options.suite}, {bench.options.then}"):
+            name, words = f"bench {bench.options.then}", ("--only", bench.options.then)
+            fleet.bench(name, inventory, "--suite", bench.options.suite, *words)
+        fleet(f"{name} in words", "bench", str(inventory), "--from", "last", "-v")
+        fleet.document(f"{name}, what was kept", "bench", str(inventory), "--from", "last")
     return outcome
 
 
@@ -312,24 +327,15 @@ def benchmarks(bench: Bench, fleet: Fleet, inventory: Path) -> dict[str, object]
     """Bare loops, the suite, bare loops again."""
     with bench.phase("bare loops, before"):
         before = bare_loops(bench, "before")
-    with bench.phase(f"fleet bench, {bench.options.suite}, on the host"):
+    with bench.phase(f"fleet bench, {bench.options.suite}, {bench.options.where}"):
         began = time.monotonic()
-        host = fleet.bench(f"bench {bench.options.suite}", inventory, "--suite", bench.options.suite)
+        only = ("--only", bench.options.only) if bench.options.only else ()
+        host = fleet.bench(f"bench {bench.options.suite}", inventory, "--suite", bench.options.suite, *only)
         took = time.monotonic() - began
     fleet("bench in words", "bench", str(inventory), "--from", "last", "-v")
     with bench.phase("bare loops, after"):
         after = bare_loops(bench, "after")
     found: dict[str, object] = {"seconds": round(took, 1), "values": shared(host), "bare": [before, after]}
-    if "image" in bench.seen:
-        with bench.phase("fleet bench, quick, in a container"):
-            began = time.monotonic()
-            inside = fleet.document(
-                "bench quick in a container", "bench", str(inventory), "--suite", "quick", "--yes"
-            )
-            found["quick in a container"] = {
-                "seconds": round(time.monotonic() - began, 1),
-                "values": shared(inside),
-            }
     return found
 
 
@@ -350,10 +356,17 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description="Hold what fleet says of this machine's GPUs against NVML and torch."
     )
     parser.add_argument("--suite", default="full", choices=("quick", "full"))
+    parser.add_argument(
+        "--where", default="host", choices=("container", "host"), help="of the suite and faults"
+    )
     parser.add_argument("--fault", action="append", default=[], choices=("tenant", "hang", "compiler", "shm"))
+    parser.add_argument("--only", help="of the suite, these groups (a,b)")
+    parser.add_argument("--then", help="groups of the suite to measure after the faults")
+    parser.add_argument("--seconds", type=float, default=86400.0, help="what still runs then, is cancelled")
     own, rest = parser.parse_known_args(arguments)
     given = setting.options(rest)
-    given.suite, given.fault = own.suite, own.fault
+    for name, value in vars(own).items():
+        setattr(given, name, value)
     return given
 
 

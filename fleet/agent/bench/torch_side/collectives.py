@@ -32,6 +32,8 @@ SMALL_NUMBER = 2.0**-100
 LIMIT = 20
 SMALL_SIZE_LIMIT = 50
 _PATTERN = 1021
+# Buffers of the whole size that checking and timing one operation need at most.
+COPIES = 8
 # Elements per rank where the backend computes on small sizes.
 SMALL_COUNT = 4096
 
@@ -42,7 +44,7 @@ def collective(bench: Bench, rank: Rank, test: str) -> Json:
     points: list[Json] = []
     parameters = _parameters(rank, operation)
     samples: list[float] = []
-    for size in _sizes(bench):
+    for size in _sizes(bench, rank):
         checked, seconds, size_bytes = _at_size(bench, rank, test, size)
         parameters["size_bytes"] = size_bytes
         if not checked["passed"]:
@@ -74,12 +76,12 @@ def latency(bench: Bench, rank: Rank, test: str) -> Json:
     )
 
 
-def _sizes(bench: Bench) -> list[int]:
-    """Those of the suite that fit (twice, and the check's copies) the memory."""
-    room = bench.backend.free_bytes(bench.index) // 6
+def _sizes(bench: Bench, rank: Rank) -> list[int]:
+    """Those of the suite that fit, with the check's copies, the memory of every GPU."""
+    room = -rank.largest([-bench.backend.free_bytes(bench.index) / COPIES])[0]
     fitting = [size for size in collective_sizes(bench.suite) if size <= room]
     if not fitting:
-        raise NotRunnable("out_of_memory", "less than 48 bytes of device memory are free")
+        raise NotRunnable("out_of_memory", "a GPU has no free memory")
     return fitting
 
 
@@ -134,8 +136,11 @@ def prepared(
     gather = _named(distributed, "all_gather_single", "all_gather_into_tensor")
     scatter = _named(distributed, "reduce_scatter_single", "reduce_scatter_tensor")
 
+    def numbers() -> Any:
+        return torch.arange(count, dtype=torch.int32, device=bench.device)
+
     def pattern() -> Any:
-        return (torch.arange(count, device=bench.device) % _PATTERN).to(torch.float32)
+        return (numbers() % _PATTERN).to(torch.float32)
 
     if operation == "all_reduce":
 
@@ -148,7 +153,7 @@ def prepared(
     if operation == "all_gather":
 
         def gathered() -> tuple[Any, Any]:
-            whole = pattern() + torch.arange(count, device=bench.device) // chunk
+            whole = pattern() + numbers() // chunk
             found = torch.empty_like(whole)
             gather(found, whole[part].clone())
             return found, whole

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
     Key = tuple[str, tuple[str, ...]]
 
+THREADS = "OMP_NUM_THREADS"
+MOST_THREADS = 16
 SILENCE_S = {"quick": 60.0, "full": 150.0, "burn": 150.0}
 
 
@@ -48,6 +50,8 @@ class Account:
             if not self._software:
                 self._print(text)
             self._software = True
+        elif text.startswith(results.LOAD):
+            self._print(text)
         elif text.strip():
             self._print(text if text.startswith(results.NOTE) else results.NOTE + text)
 
@@ -132,12 +136,16 @@ class Conductor:
         self, owed: Sequence[tuple[str, list[str]]], role: str, drivers: Sequence[list[str]], folder: str
     ) -> None:
         """Processes that do not talk to each other, each driving ``gpus`` of ``drivers``."""
-        lock = {LOCK: os.environ.get(LOCK) or os.path.join(folder, "lock")}
+        environment = {
+            LOCK: os.environ.get(LOCK) or os.path.join(folder, "lock"),
+            THREADS: os.environ.get(THREADS) or str(threads_each(len(drivers))),
+        }
         left = self.account.left(owed)
         while left:
             active = [gpus for gpus in drivers if _of(left, gpus)]
             requests = [self._child(role, gpus, _of(left, gpus)) for gpus in active]
-            outcome = children.run(requests, [lock] * len(requests), lambda _, line: self.account.line(line))
+            environments = [environment] * len(requests)
+            outcome = children.run(requests, environments, lambda _, line: self.account.line(line))
             for number, gpus in enumerate(active):
                 self._account_for(_of(self.account.left(left), gpus), outcome.codes[number])
             left = self.account.left(left)
@@ -214,7 +222,8 @@ class Conductor:
         for number in range(count):
             rank = {"number": number, "count": count, "store": store, "silence_s": self._silence_s}
             requests.append(self._child("rank", self.gpus, left, rank=rank))
-            environments.append({"RANK": str(number), "WORLD_SIZE": str(count)})
+            threads = os.environ.get(THREADS) or str(threads_each(count))
+            environments.append({"RANK": str(number), "WORLD_SIZE": str(count), THREADS: threads})
         outcome = children.run(requests, environments, on_line, self._silence_s, together=True)
         return outcome, failures[0] if failures else None
 
@@ -231,6 +240,11 @@ def _of(owed: Iterable[tuple[str, list[str]]], gpus: Sequence[str]) -> list[tupl
     """What of ``owed`` a process with these GPUs does: its own, and pairs of its own."""
     members = set(gpus)
     return [(test, of) for test, of in owed if set(of) <= members]
+
+
+def threads_each(processes: int) -> int:
+    """CPU threads for each of ``processes``, so that they do not take each other's."""
+    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // max(1, processes)))
 
 
 def how_it_ended(code: Optional[int]) -> str:

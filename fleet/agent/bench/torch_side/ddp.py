@@ -13,7 +13,7 @@ from fleet.agent.bench.torch_side import results
 from fleet.agent.bench.torch_side.precision import float32_as
 from fleet.agent.bench.torch_side.resnet import ResNetWorkload
 from fleet.agent.bench.torch_side.timing import sampled, values
-from fleet.agent.bench.torch_side.training import LIMIT, Trained, Variant, synchronisation_percent
+from fleet.agent.bench.torch_side.training import LIMIT, SEED, Trained, Variant, synchronisation_percent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def ddp_resnet50(bench: Bench, rank: Rank, test: str) -> Json:
         "batch_counts": "per GPU",
     }
     with float32_as("tf32"):
-        trained = Trained(bench, workload, variant)
+        # Data of its own for each rank: without the exchange of gradients their weights would part.
+        trained = Trained(bench, workload, variant, data_seed=SEED + 1 + rank.number)
         devices = [trained.device] if trained.device.type == "cuda" else None
         trained.network = torch.nn.parallel.DistributedDataParallel(trained.network, device_ids=devices)
         for batch in trained.batches * CHECKED_STEPS:

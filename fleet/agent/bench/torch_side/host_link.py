@@ -25,25 +25,27 @@ if TYPE_CHECKING:
 
 LOCK = "FLEET_BENCH_LOCK"
 BYTES = 1 << 28
+WORD_BYTES = 8
 
 
 def host_link(bench: Bench, test: str) -> Json:
     """One way ("host_link.to_device", "host_link.from_device"), after a round trip has given back what it got."""
     import torch
 
+    full, pin = bench.backend.full_size, bench.backend.pin_memory
+    count = (BYTES if full else SMALL) // WORD_BYTES
+    host = torch.empty(count, dtype=torch.int64, pin_memory=pin).random_()
+    back = torch.zeros(count, dtype=torch.int64, pin_memory=pin)
+    device = host.to(bench.device, copy=True)
+    back.copy_(device)
+    checked = equal(bench.backend.observed(test, back, bench.gpus), host)
+    parameters: Json = {"bytes": BYTES, "pinned": pin, "counting": "bytes moved, one way"}
+    if not checked["passed"]:
+        return results.wrong(
+            test, bench.gpus, parameters, checked, wrong_words(checked, "the round trip's start")
+        )
+    target, source = (device, host) if test.endswith("to_device") else (back, device)
     with turn(os.environ.get(LOCK)) as trouble:
-        count = BYTES if bench.backend.full_size else SMALL
-        pin = bench.backend.pin_memory
-        host = torch.empty(count, dtype=torch.int8, pin_memory=pin).random_(-128, 128)
-        back = torch.zeros(count, dtype=torch.int8, pin_memory=pin)
-        device = host.to(bench.device, copy=True)
-        back.copy_(device)
-        checked = equal(bench.backend.observed(test, back, bench.gpus), host)
-        parameters: Json = {"bytes": BYTES, "pinned": pin, "counting": "bytes moved, one way"}
-        if not checked["passed"]:
-            words = wrong_words(checked, "the round trip's start")
-            return results.wrong(test, bench.gpus, parameters, checked, words)
-        target, source = (device, host) if test.endswith("to_device") else (back, device)
         seconds = sampled(
             bench.backend,
             lambda: target.copy_(source, non_blocking=True),

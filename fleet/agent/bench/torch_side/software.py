@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -33,7 +34,9 @@ def software() -> Json:
     found["torch"] = str(torch.__version__)
     found["cuda"] = torch.version.cuda
     if torch.version.cuda is not None:
-        found["cudnn"] = _cudnn(torch.backends.cudnn.version())
+        # It raises where the library found is another than torch was built with.
+        with contextlib.suppress(RuntimeError):
+            found["cudnn"] = _cudnn(torch.backends.cudnn.version())
         found["nccl"] = _nccl(torch)
         found["arch_list"] = torch.cuda.get_arch_list()
     return found
