@@ -110,17 +110,18 @@ def host_row(host: str, facts: Mapping[str, Any]) -> HostRow:
 
 def _gpu_row(device: Mapping[str, Any]) -> GpuRow:
     state = str(device["status"])
+    believed = {path: value for path, value in device.items() if path not in device.get("implausible", ())}
     message = None if state == "ok" else _STATES.get(state) or device.get("message") or "it gave an error"
     return GpuRow(
         index=device.get("index"),
         address=str(device["address"]),
         model=_model(device.get("name")),
-        utilization_percent=device.get("gpu_utilization_percent"),
-        memory_used_mib=device.get("memory_used_mib"),
-        memory_total_mib=device.get("memory_total_mib"),
-        power_draw_w=None if "power_draw_w" in device.get("implausible", ()) else device.get("power_draw_w"),
-        power_limit_w=device.get("power_limit_enforced_w") or device.get("power_limit_w"),
-        temperature_c=device.get("temperature_c"),
+        utilization_percent=believed.get("gpu_utilization_percent"),
+        memory_used_mib=believed.get("memory_used_mib"),
+        memory_total_mib=believed.get("memory_total_mib"),
+        power_draw_w=believed.get("power_draw_w"),
+        power_limit_w=believed.get("power_limit_enforced_w") or believed.get("power_limit_w"),
+        temperature_c=believed.get("temperature_c"),
         mig=(device.get("mig") or {}).get("mode") == "enabled",
         state=state,
         message=message,

@@ -98,10 +98,12 @@ def test_what_the_driver_does_not_give_is_a_dash_and_null_never_zero() -> None:
 
 
 def test_an_impossible_reading_is_not_shown_as_one() -> None:
-    row = host_row(
-        "gpu01", facts(device(power_draw_w=588.0, power_limit_w=35.0, implausible=["power_draw_w"]))
-    )
-    assert row.gpus[0].power_draw_w is None
+    cannot_be = {"power_draw_w": 588.0, "temperature_c": 255, "gpu_utilization_percent": 101}
+    gpu = host_row("gpu01", facts(device(power_limit_w=35.0, implausible=list(cannot_be), **cannot_be))).gpus[
+        0
+    ]
+    assert (gpu.power_draw_w, gpu.temperature_c, gpu.utilization_percent) == (None, None, None)
+    assert gpu.memory_total_mib == 81559
 
 
 def test_a_lost_gpu_is_named_by_address_with_the_time_and_the_xid() -> None:
