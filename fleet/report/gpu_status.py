@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fleet.agent.gpu_failures import WORDS
 from fleet.report.columns import Cell, Column
 from fleet.report.columns import table as in_columns
 from fleet.report.style import BAD, DIM, GOOD, STRONG, WARN, Line, Span, line
@@ -23,14 +24,7 @@ _RIGHT = frozenset({"GPU", "util", "memory", "power", "temp"})
 _CONTAINER_ID = 12
 
 #: What a probe as a whole means, where it gave no GPUs.
-_WORDS = {
-    "driver_not_loaded": "no NVIDIA driver is loaded",
-    "driver_library_mismatch": "the loaded driver and its library are of different versions: reload or reboot",
-    "library_missing": "the driver's library is not installed",
-    "tool_missing": "nvidia-smi is not installed",
-    "no_devices": "the driver serves no GPU",
-    "timeout": "the driver does not answer",
-}
+_WORDS = {**WORDS, "driver_library_mismatch": WORDS["driver_library_mismatch"] + ": reload or reboot"}
 _STATES = {
     "lost": "lost: it does not answer; a reboot or a look at the hardware is due",
     "reset_required": "needs a reset: nvidia-smi --gpu-reset, or a reboot",
