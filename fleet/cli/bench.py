@@ -184,12 +184,12 @@ def _ask_before_burning(session: Session, known: Inventory, options: dict[str, A
     suites = {given.get("benchmark_suite") or host.variables.get("benchmark_suite") for host in hosts}
     if "burn" not in suites:
         return
+    from fleet.cli.playing import asking
     from fleet.core.errors import InputError
     from fleet.report.benchmarks.power import power_lines
-    from fleet.run.live import Asking, facts_of
+    from fleet.run.live import facts_of
 
-    how = Asking(forks=options["forks"], accept_new=options["accept_new"])
-    facts = facts_of(hosts, ["gpu_probe"], session.scrubber, how)
+    facts = facts_of(hosts, ["gpu_probe"], session.scrubber, asking(options))
     for said in power_lines(facts):
         click.echo(session.scrubber(said), err=True)
     if options["yes"]:

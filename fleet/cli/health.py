@@ -78,18 +78,16 @@ def health(session: Session, /, words: tuple[str, ...], **options: Any) -> int:
 
 
 def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) -> tuple[list[HostHealth], str]:
-    from fleet.cli.playing import load_options
+    from fleet.cli.playing import asking, load_options
     from fleet.lab.presence import refuse_if_down
     from fleet.run.health import Asked, captured, last_known, live
-    from fleet.run.live import Asking
 
     if options["captures"]:
         return captured([*options["captures"], *map(Path, words)]), "captures"
     if len(words) != 1:
         raise click.UsageError("give one INVENTORY, or --from-capture FILE")
     load = load_options(session, options)
-    how = Asking(forks=options["forks"], accept_new=options["accept_new"])
-    asked = Asked(words[0], options["limit"], how)
+    asked = Asked(words[0], options["limit"], asking(options))
     if options["origin"] == "last":
         with session.store() as store:
             return last_known(asked, load, store, options["max_age"]), "reports"

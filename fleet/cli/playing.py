@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.run.control import Control
     from fleet.run.engine import RunResult
     from fleet.run.launch import Surroundings
+    from fleet.run.live import Asking
     from fleet.run.request import RunRequest
 
 _LIBRARIES = ("paramiko", "fabric", "invoke", "fleet.transport")
@@ -116,6 +117,13 @@ def _interrupts(control: Control, tell: Callable[[str], None]) -> Iterator[None]
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def asking(options: Mapping[str, Any]) -> Asking:
+    """How a read-only command asks hosts, by its ``options`` (:data:`.options.host_options` and the connection's)."""
+    from fleet.run.live import Asking
+
+    return Asking(options.get("become", True), options["forks"], options["accept_new"])
 
 
 def load_options(session: Session, options: Mapping[str, Any]) -> LoadOptions:

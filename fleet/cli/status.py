@@ -52,16 +52,15 @@ Exit codes: 0 every host answered, 2 bad input, 3 a host was unreachable."""
 @click.pass_obj
 def status(session: Session, /, inventory: str, **options: Any) -> int:
     """Show what every GPU of INVENTORY does, and for whom, at this moment."""
-    from fleet.cli.playing import load_options
+    from fleet.cli.playing import asking, load_options
     from fleet.inventory import load_inventory
     from fleet.lab.presence import refuse_if_down
-    from fleet.run.live import Asking, LiveFacts
+    from fleet.run.live import LiveFacts
 
     refuse_if_down(inventory)
     load = load_options(session, options)
     hosts = load_inventory(inventory, options=load).select(options["limit"])
-    how = Asking(become=options["become"], forks=options["forks"], accept_new=options["accept_new"])
-    with LiveFacts(hosts, GROUPS, session.scrubber, how) as live:
+    with LiveFacts(hosts, GROUPS, session.scrubber, asking(options)) as live:
         return _show(session, live, options["watch"])
 
 
