@@ -5,8 +5,9 @@ What the texts of a failure mean: :mod:`fleet.agent.gpu_failures`.
 
 from __future__ import annotations
 
-from fleet.agent.engine import EngineError, split_version
+from fleet.agent.engine import EngineError
 from fleet.agent.gpu_failures import Failure, explained
+from fleet.agent.image_reference import split_version
 from fleet.agent.pci_address import address_or_none
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import StepFailed
