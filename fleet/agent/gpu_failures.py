@@ -49,6 +49,9 @@ WORDS: Dict[str, str] = {
     "timeout": "the driver does not answer",
 }
 
+#: For a torch without CUDA, whose GPUs nobody can use.
+CPU_TORCH_REMEDY = "pin an image whose torch is built for CUDA"
+
 # (pattern, reason, words with the pattern's groups, remedy, whether the host is at fault); the first that fits.
 _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
     (

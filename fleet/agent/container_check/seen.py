@@ -6,9 +6,10 @@ What the texts of a failure mean: :mod:`fleet.agent.gpu_failures`.
 from __future__ import annotations
 
 from fleet.agent.engine import EngineError
-from fleet.agent.gpu_failures import Failure, explained
+from fleet.agent.gpu_failures import CPU_TORCH_REMEDY, Failure, explained
 from fleet.agent.image_reference import split_version
 from fleet.agent.pci_address import address_or_none
+from fleet.agent.process import last_lines
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import StepFailed
 from fleet.agent.resources.image import engine_failure
@@ -197,7 +198,7 @@ def judge_cuda(found: Json, said: str) -> None:
     if not found.get("cuda"):
         raise StepFailed(
             "no_cuda_in_image: torch %s in the image is built without CUDA" % found["torch"],
-            "pin an image whose torch is built for CUDA",
+            CPU_TORCH_REMEDY,
         )
     raise failed(
         explained(said),
@@ -217,8 +218,7 @@ def failed(failure: Optional[Failure], reason: str, said: str) -> StepFailed:
 
 
 def tail(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("fleet:")]
-    return " / ".join(lines[-3:]) or "no output"
+    return last_lines(line for line in text.splitlines() if not line.startswith("fleet:")) or "no output"
 
 
 def pinned(args: Json) -> str:
