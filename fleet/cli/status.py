@@ -27,7 +27,8 @@ Examples:
   fleet status site.yaml --json              the same for programs (fleet.status/1)
 
 Nothing is changed and nothing is written on the hosts. It logs in as the inventory's user, without sudo; with
---become it also sees the names of containers and the kernel log where only root may.
+--become it also sees the names of containers and the kernel log where only root may. Whether all
+is healthy: fleet health.
 
 \b
 Exit codes: 0 every host answered, 2 bad input, 3 a host was unreachable."""
