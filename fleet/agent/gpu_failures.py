@@ -1,7 +1,10 @@
 """What the texts mean with which GPUs fail: of nvidia-smi, of the container engine and its hook, of CUDA.
 
 Each text asks for another repair, so each has a reason of its own; :func:`explained` finds it. Numbers and
-addresses in a text are kept in the words. Used by the ``container`` and ``container_check`` resources.
+addresses in a text are kept in the words. Used by the resources that start containers and services, and by
+:mod:`fleet.agent.bench.explain`, which knows the texts of torch and NCCL. What nvidia-smi says when it lists no
+GPUs stands here once, in :data:`SENTENCES` and :data:`WORDS`: :mod:`fleet.agent.nvidia_smi.states` and reports
+read it too.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Optional, Tuple
+    from typing import Dict, Optional, Tuple
 
 
 class Failure:
@@ -27,6 +30,27 @@ class Failure:
         self.remedy = remedy
         self.of_host = of_host
 
+
+#: Reason -> the sentence, as a regular expression, with which nvidia-smi and NVML tell of it.
+SENTENCES: Dict[str, str] = {
+    "driver_library_mismatch": r"[Dd]river/library version mismatch(?:\s+NVML library version: ([0-9.]*\d))?",
+    "container_lost_gpu": r"Failed to initialize NVML: Unknown Error",
+    "driver_not_loaded": r"couldn't communicate with the NVIDIA driver|[Dd]river [Nn]ot [Ll]oaded",
+    "no_devices": r"No devices were found",
+}
+#: Reason, which is a status of ``facts.gpu_probe`` too -> what it means.
+WORDS: Dict[str, str] = {
+    "driver_library_mismatch": "the loaded driver and its libraries are of different versions",
+    "container_lost_gpu": "the container has lost its access to the GPUs; the host's are not touched by it",
+    "driver_not_loaded": "no NVIDIA driver is loaded",
+    "no_devices": "the driver serves no GPU",
+    "library_missing": "the driver's library is not installed",
+    "tool_missing": "nvidia-smi is not installed",
+    "timeout": "the driver does not answer",
+}
+
+#: For a torch without CUDA, whose GPUs nobody can use.
+CPU_TORCH_REMEDY = "pin an image whose torch is built for CUDA"
 
 # (pattern, reason, words with the pattern's groups, remedy, whether the host is at fault); the first that fits.
 _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
@@ -108,23 +132,23 @@ _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
         False,
     ),
     (
-        r"[Dd]river/library version mismatch(?:\s+NVML library version: ([0-9.]+))?",
+        SENTENCES["driver_library_mismatch"],
         "driver_library_mismatch",
-        "the loaded driver and its libraries are of different versions (libraries: {0})",
+        WORDS["driver_library_mismatch"] + " (libraries: {0})",
         "reload the driver or reboot: fleet provision does it with leave",
         True,
     ),
     (
-        r"Failed to initialize NVML: Unknown Error",
+        SENTENCES["container_lost_gpu"],
         "container_lost_gpu",
-        "the container has lost its access to the GPUs; the host's are not touched by it",
+        WORDS["container_lost_gpu"],
         "recreate the container; a reload of systemd's units does this to those made by --gpus, not by CDI",
         False,
     ),
     (
-        r"couldn't communicate with the NVIDIA driver|[Dd]river [Nn]ot [Ll]oaded",
+        SENTENCES["driver_not_loaded"],
         "driver_not_loaded",
-        "no NVIDIA driver is loaded",
+        WORDS["driver_not_loaded"],
         "modprobe nvidia  # its message says why not",
         True,
     ),
@@ -143,9 +167,9 @@ _TEXTS: Tuple[Tuple[str, str, str, str, bool], ...] = (
         True,
     ),
     (
-        r"No devices were found",
+        SENTENCES["no_devices"],
         "no_devices",
-        "the driver serves no GPU",
+        WORDS["no_devices"],
         "dmesg | grep NVRM  # says why the driver took none of them",
         True,
     ),

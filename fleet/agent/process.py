@@ -15,7 +15,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from typing import Callable, Dict, List, Optional, Sequence
+    from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
     OnOutput = Callable[[str, str], None]  # (text, "stdout" | "stderr")
 
@@ -80,6 +80,11 @@ class Result:
 
     def __repr__(self) -> str:
         return "<Result %s>" % self.ending()
+
+
+def last_lines(lines: Iterable[str], most: int = 3) -> str:
+    """The last lines that are not empty, in one, for a message; "" where there is none."""
+    return " / ".join([line.strip() for line in lines if line.strip()][-most:])
 
 
 class Account:

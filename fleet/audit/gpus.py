@@ -11,7 +11,7 @@ from typing import Any
 from fleet.audit.facts import Facts, fact
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.fabric import FabricNeeds, fabric_needs
-from fleet.catalogue.gpus import Gpu
+from fleet.catalogue.gpus import Gpu, Gpus
 from fleet.catalogue.versions import Version, driver_version
 
 HANDED_ON = "vfio-pci"  # the driver of a card that belongs to a virtual machine
@@ -53,16 +53,25 @@ def host_gpus(facts: Facts) -> list[HostGpu]:
         found.setdefault(pci_ids(gpu), []).append(str(gpu.get("address")))
     if not found:
         return []
-    known = load().gpus
-    return [HostGpu(tuple(places), ids[0], known.by_pci(*ids)) for ids, places in found.items()]
+    return [HostGpu(tuple(places), ids[0], load().gpus.by_pci(*ids)) for ids, places in found.items()]
+
+
+def catalogued(gpu: Mapping[str, Any], catalogue: Gpus | None = None) -> Gpu | None:
+    """What the catalogue knows of a GPU of facts or of a benchmark's record: by its PCI ids, never by its name.
+
+    None for one that has no ids, or that the catalogue lacks.
+    """
+    ids = pci_ids(gpu)
+    return (catalogue or load().gpus).by_pci(*ids) if ids[0] else None
 
 
 def pci_ids(gpu: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Device, subsystem vendor and subsystem of a GPU of the facts, as the catalogue asks for them."""
-    device, vendor, subsystem = (
-        str(gpu.get(name) or "") for name in ("device_id", "subsystem_vendor_id", "subsystem_id")
-    )
-    return device, vendor, subsystem
+    """Device, subsystem vendor and subsystem of a GPU, as the catalogue asks for them; "" where not told.
+
+    A benchmark's record has vendor and subsystem in one: ``10de:1839``.
+    """
+    vendor, _, subsystem = str(gpu.get("subsystem_id") or "").rpartition(":")
+    return str(gpu.get("device_id") or ""), vendor or str(gpu.get("subsystem_vendor_id") or ""), subsystem
 
 
 @cache

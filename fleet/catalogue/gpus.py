@@ -177,10 +177,19 @@ class Gpus:
     def by_pci(self, device: str, subsystem_vendor: str = "", subsystem: str = "") -> Gpu | None:
         """The GPU with these ids (hex digits). None for an unknown one, or where only the subsystem would tell.
 
-        An entry with the subsystem wins over one with the device id alone.
+        An entry with the subsystem wins over one with the device id alone. Not every tool tells the subsystem's
+        vendor: without it, that entry must be the only one with both ids.
         """
         exact = PciId(device.lower(), subsystem_vendor.lower() or None, subsystem.lower() or None)
-        return self._by_pci.get(exact) or self._by_pci.get(PciId(exact.device))
+        found = self._by_pci.get(exact)
+        if found is None and exact.subsystem is not None and exact.subsystem_vendor is None:
+            fitting = {
+                gpu.id: gpu
+                for pci, gpu in self._by_pci.items()
+                if (pci.device, pci.subsystem) == (exact.device, exact.subsystem)
+            }
+            found = next(iter(fitting.values())) if len(fitting) == 1 else None
+        return found or self._by_pci.get(PciId(exact.device))
 
     def candidates(self, device: str) -> tuple[Gpu, ...]:
         """Every GPU with this device id, whatever its subsystem."""

@@ -95,14 +95,7 @@ def bench(session: Session, /, inventory: str, **options: Any) -> int:
     from fleet.inventory import load_inventory
     from fleet.run.benchmarks import judged, save
 
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-        extra_vars=options["extra_vars"],
-    )
+    load = load_options(session, options)
     known = load_inventory(inventory, options=load)
     with surroundings(session, load, silent=session.json) as around:
         if options["earlier"]:
@@ -191,13 +184,12 @@ def _ask_before_burning(session: Session, known: Inventory, options: dict[str, A
     suites = {given.get("benchmark_suite") or host.variables.get("benchmark_suite") for host in hosts}
     if "burn" not in suites:
         return
+    from fleet.cli.playing import asking
     from fleet.core.errors import InputError
     from fleet.report.benchmarks.power import power_lines
     from fleet.run.live import facts_of
 
-    facts = facts_of(
-        hosts, ["gpu_probe"], session.scrubber, forks=options["forks"], accept_new=options["accept_new"]
-    )
+    facts = facts_of(hosts, ["gpu_probe"], session.scrubber, asking(options))
     for said in power_lines(facts):
         click.echo(session.scrubber(said), err=True)
     if options["yes"]:
@@ -226,13 +218,9 @@ def _show(session: Session, found: Benched, *, told: bool) -> None:
 
         session.print_json(document(found))
         return
-    import shutil
-
     from fleet.report.benchmarks.table import table
-    from fleet.report.console import PLAIN_WIDTH
-    from fleet.report.style import Output
+    from fleet.report.style import Output, width_of
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
     level = session.verbosity.level
-    lines = table(found, width=width, verbose=level > 0, quiet=level < 0, told=told)
+    lines = table(found, width=width_of(sys.stdout), verbose=level > 0, quiet=level < 0, told=told)
     Output(scrub=session.scrubber).write([], *lines)

@@ -46,13 +46,7 @@ def exec_(session: Session, /, inventory: str, pattern: str, command: tuple[str,
     from fleet.run.single import Execution, execute
 
     refuse_if_down(inventory)
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-    )
+    load = load_options(session, options)
     execution = Execution(
         inventory=inventory,
         pattern=pattern,

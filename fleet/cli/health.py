@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def health(session: Session, /, words: tuple[str, ...], **options: Any) -> int:
 
 
 def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) -> tuple[list[HostHealth], str]:
-    from fleet.cli.playing import load_options
+    from fleet.cli.playing import asking, load_options
     from fleet.lab.presence import refuse_if_down
     from fleet.run.health import Asked, captured, last_known, live
 
@@ -85,14 +86,8 @@ def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) ->
         return captured([*options["captures"], *map(Path, words)]), "captures"
     if len(words) != 1:
         raise click.UsageError("give one INVENTORY, or --from-capture FILE")
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-    )
-    asked = Asked(words[0], options["limit"], options["forks"], options["accept_new"])
+    load = load_options(session, options)
+    asked = Asked(words[0], options["limit"], asking(options))
     if options["origin"] == "last":
         with session.store() as store:
             return last_known(asked, load, store, options["max_age"]), "reports"
@@ -101,11 +96,9 @@ def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) ->
 
 
 def _print(session: Session, found: dict[str, Any]) -> None:
-    import shutil
-
     from fleet.report.health import lines, outcome
-    from fleet.report.style import Output
+    from fleet.report.style import Output, width_of
 
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = width_of(sys.stdout)
     shown = [outcome(found)] if session.level < 0 else lines(found, width=width, verbose=session.level > 0)
     Output(scrub=session.scrubber).write(*shown)

@@ -189,15 +189,16 @@ def _json(value: object) -> str:
 
 
 def _table(hosts: Iterable[Host]) -> list[str]:
-    rows = [("host", "address", "user", "groups")]
+    from fleet.report.columns import Cell, Column, table
+    from fleet.report.style import text_of
+
+    rows = []
     for host in hosts:
         way = host.inventory.connector.way(host)
-        rows.append((host.name, _address(way), way.endpoint.user, ", ".join(host.groups)))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return [
-        f"{name:{widths[0]}}  {address:{widths[1]}}  {user:{widths[2]}}  {groups}".rstrip()
-        for name, address, user, groups in rows
-    ]
+        words = (host.name, _address(way), way.endpoint.user, ", ".join(host.groups))
+        rows.append([Cell(word) for word in words])
+    headings = [Column(heading) for heading in ("host", "address", "user", "groups")]
+    return [text_of(line) for line in table(headings, rows)]
 
 
 def _address(way: ConnectionSettings) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.run.control import Control
     from fleet.run.engine import RunResult
     from fleet.run.launch import Surroundings
+    from fleet.run.live import Asking
     from fleet.run.request import RunRequest
 
 _LIBRARIES = ("paramiko", "fabric", "invoke", "fleet.transport")
@@ -118,34 +119,36 @@ def _interrupts(control: Control, tell: Callable[[str], None]) -> Iterator[None]
         signal.signal(signal.SIGINT, before)
 
 
-def load_options(
-    session: Session,
-    *,
-    ask_become_pass: bool,
-    vault_password_file: Path | None,
-    accept_new: bool,
-    ssh_config: Path | None = None,
-    extra_vars: Iterable[tuple[str, Any]] = (),
-) -> LoadOptions:
-    """What the command line adds to the inventory, prompts included; secrets go to the scrubber."""
+def asking(options: Mapping[str, Any]) -> Asking:
+    """How a read-only command asks hosts, by its ``options`` (:data:`.options.host_options` and the connection's)."""
+    from fleet.run.live import Asking
+
+    return Asking(options.get("become", True), options["forks"], options["accept_new"])
+
+
+def load_options(session: Session, options: Mapping[str, Any]) -> LoadOptions:
+    """What a command's ``options`` (:data:`.options.connection_options`, perhaps extra_vars) add to the inventory.
+
+    Prompts for what is to be asked for; secrets go to the scrubber.
+    """
     from fleet.core.secret import Secret
     from fleet.inventory import LoadOptions
     from fleet.inventory.vault import read_password
 
     become: Secret | None = None
-    if ask_become_pass:
+    if options["ask_become_pass"]:
         become = Secret(_asked("sudo password"), "-K")
         session.scrubber.add(become)
     vault: Secret | None = None
-    if vault_password_file is not None:
-        vault = read_password(vault_password_file)
+    if options["vault_password_file"] is not None:
+        vault = read_password(options["vault_password_file"])
         session.scrubber.add(vault)
     return LoadOptions(
         vault_password=vault,
-        accept_new=accept_new,
-        ssh_config=ssh_config,
+        accept_new=options["accept_new"],
+        ssh_config=options["ssh_config"],
         become_password=become,
-        extra_vars=extra_variables(extra_vars),
+        extra_vars=extra_variables(options.get("extra_vars", ())),
     )
 
 

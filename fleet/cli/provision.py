@@ -55,14 +55,7 @@ def play_playbook(session: Session, inventory: str, playbook: str, options: dict
     from fleet.run.request import RunRequest
 
     extra_vars = options["extra_vars"]
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-        extra_vars=extra_vars,
-    )
+    load = load_options(session, options)
     request = RunRequest(
         inventory=inventory if inventory == "-" else str(Path(inventory)),
         playbook=playbook,

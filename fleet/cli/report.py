@@ -69,19 +69,17 @@ def _counts(document: Mapping[str, Any]) -> str:
 
 
 def _all(documents: Sequence[Mapping[str, Any]]) -> list[Line]:
-    from fleet.report.style import ROLES, Span, line
+    from fleet.report.columns import Cell, Column, table
+    from fleet.report.style import ROLES
     from fleet.report.words import printable
 
-    names = max(len(document["host"]) for document in documents)
-    states = max(len(document["status"]) for document in documents)
-    lines: list[Line] = []
+    rows = []
     for document in documents:
         status = document["status"]
         reason = printable(document["reason"] or "")
         rest = "  ".join(word for word in (_marked(document), _counts(document), reason) if word)
-        shown = Span(f"{status:<{states}}", ROLES.get(status, ""))
-        lines.append(line(f"{document['host']:<{names}}  ", shown, f"  {rest}"))
-    return lines
+        rows.append([Cell(document["host"]), Cell(status, ROLES.get(status, "")), Cell(rest)])
+    return table([Column()] * 3, rows)
 
 
 def _one(document: Mapping[str, Any]) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,11 +21,9 @@ Examples:
 @click.pass_obj
 def resume(
     session: Session,
+    /,
     run: str,
-    ask_become_pass: bool,
-    vault_password_file: Path | None,
-    accept_new: bool,
-    ssh_config: Path | None,
+    **options: Any,
 ) -> int:
     """Go on with RUN on every host that did not converge.
 
@@ -34,11 +32,5 @@ def resume(
     """
     from fleet.cli.playing import go_on, load_options
 
-    load = load_options(
-        session,
-        ask_become_pass=ask_become_pass,
-        vault_password_file=vault_password_file,
-        accept_new=accept_new,
-        ssh_config=ssh_config,
-    )
+    load = load_options(session, options)
     return go_on(session, run, load)

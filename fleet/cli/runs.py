@@ -112,26 +112,27 @@ def _print(lines: Sequence[Line]) -> None:
 
 
 def _table(rows: Sequence[RunRow]) -> list[Line]:
-    from fleet.report.style import BAD, DIM, GOOD, Span, line
+    from fleet.report.columns import Cell, Column, table
+    from fleet.report.style import BAD, DIM, GOOD
     from fleet.report.words import plural, printable
 
-    playbooks = max(len(row.playbook) for row in rows)
-    inventories = max(len(row.inventory) for row in rows)
-    lines: list[Line] = []
+    cells = []
     for row in rows:
         counts = " · ".join(f"{count} {status}" for status, count in row.counts.items())
         end = "open" if row.ended_at is None else f"exit {row.exit_code}"
         role = GOOD if row.exit_code == 0 else BAD if row.ended_at else ""
-        lines.append(
-            line(
-                f"{row.run}  ",
-                Span(f"{_when(row.created_at)}  ", DIM),
-                f"{printable(row.playbook):<{playbooks}}  {printable(row.inventory):<{inventories}}  ",
-                Span(f"{end:<8}", role),
-                f"  {counts or plural(len(row.hosts), 'host')}{'  (check)' if row.check else ''}",
-            )
+        what = f"{counts or plural(len(row.hosts), 'host')}{'  (check)' if row.check else ''}"
+        cells.append(
+            [
+                Cell(row.run),
+                Cell(_when(row.created_at), DIM),
+                Cell(printable(row.playbook)),
+                Cell(printable(row.inventory)),
+                Cell(end, role),
+                Cell(what),
+            ]
         )
-    return lines
+    return table([Column()] * 6, cells)
 
 
 def _heading(row: RunRow) -> Line:
@@ -149,23 +150,21 @@ def _heading(row: RunRow) -> Line:
 
 
 def _host_table(row: RunRow, hosts: Sequence[HostRow]) -> list[Line]:
-    from fleet.report.style import DIM, ROLES, Span, line
+    from fleet.report.columns import Cell, Column, table
+    from fleet.report.style import DIM, ROLES
     from fleet.report.words import printable
 
     known = {host.host for host in hosts}
     silent = [name for name in row.hosts if name not in known]
-    names = max((len(name) for name in (*known, *silent)), default=0)
-    states = max((len(host.state) for host in hosts), default=0)
-    lines: list[Line] = []
+    rows = []
     for host in hosts:
         place = f"{host.index + 1}/{host.total} " if host.index is not None else ""
         step = f"{place}{printable(host.last_step)} {host.last_status or 'begun'}" if host.last_step else ""
         reason = printable(str(host.detail.get("reason") or ""))
         rest = "  ".join(word for word in (step, reason) if word)
-        role = ROLES.get(host.state, "")
-        lines.append(line(f"{host.host:<{names}}  ", Span(f"{host.state:<{states}}", role), f"  {rest}"))
-    lines += [line(f"{name:<{names}}  ", Span("nothing heard", DIM)) for name in silent]
-    return lines
+        rows.append([Cell(host.host), Cell(host.state, ROLES.get(host.state, "")), Cell(rest)])
+    rows += [[Cell(name), Cell("nothing heard", DIM), Cell("")] for name in silent]
+    return table([Column()] * 3, rows)
 
 
 def _when(at: str) -> str:

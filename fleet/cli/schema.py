@@ -28,7 +28,13 @@ def schema() -> None:
     """The published schemas (JSON Schema 2020-12): list, show, check a file."""
 
 
-@schema.command("list")
+@schema.command(
+    "list",
+    epilog="""\b
+Examples:
+  fleet schema list
+  fleet schema list --json | jq -r .[].name""",
+)
 @output_options
 @click.pass_obj
 def list_(session: Session) -> None:

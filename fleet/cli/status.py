@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from fleet.report.gpu_status import HostRow
     from fleet.run.live import LiveFacts, Reading
 
+WIDE = 160  # into a file or a pipe: a line per GPU holds much
 GROUPS = ("gpus", "driver", "gpu_probe", "kernel_log")
 
 EXAMPLES = """\b
@@ -27,7 +27,8 @@ Examples:
   fleet status site.yaml --json              the same for programs (fleet.status/1)
 
 Nothing is changed and nothing is written on the hosts. It logs in as the inventory's user, without sudo; with
---become it also sees the names of containers and the kernel log where only root may.
+--become it also sees the names of containers and the kernel log where only root may. Whether all
+is healthy: fleet health.
 
 \b
 Exit codes: 0 every host answered, 2 bad input, 3 a host was unreachable."""
@@ -46,31 +47,21 @@ Exit codes: 0 every host answered, 2 bad input, 3 a host was unreachable."""
     default=None,
     help="Look again and again; every 2 seconds where no number is given.",
 )
-@click.option("--become", "-b", is_flag=True, help="Look as root, as the inventory's become settings say.")
+@click.option("--become", "-b", is_flag=True, help="Look as root where the inventory has it so and it works.")
 @connection_options
 @output_options
 @click.pass_obj
 def status(session: Session, /, inventory: str, **options: Any) -> int:
     """Show what every GPU of INVENTORY does, and for whom, at this moment."""
-    from fleet.cli.playing import load_options
+    from fleet.cli.playing import asking, load_options
     from fleet.inventory import load_inventory
     from fleet.lab.presence import refuse_if_down
     from fleet.run.live import LiveFacts
-    from fleet.transport import Connector
 
     refuse_if_down(inventory)
-    load = load_options(
-        session,
-        ask_become_pass=options["ask_become_pass"],
-        vault_password_file=options["vault_password_file"],
-        accept_new=options["accept_new"],
-        ssh_config=options["ssh_config"],
-    )
+    load = load_options(session, options)
     hosts = load_inventory(inventory, options=load).select(options["limit"])
-    with (
-        closing(Connector(session.scrubber, accept_new=options["accept_new"])) as connector,
-        LiveFacts(hosts, connector, GROUPS, become=options["become"], forks=options["forks"]) as live,
-    ):
+    with LiveFacts(hosts, GROUPS, session.scrubber, asking(options)) as live:
         return _show(session, live, options["watch"])
 
 
@@ -101,11 +92,13 @@ def _rows(live: LiveFacts) -> list[HostRow]:
 
 
 def _row(reading: Reading) -> HostRow:
+    from dataclasses import replace
+
     from fleet.core.errors import HostUnreachable
     from fleet.report.gpu_status import HostRow, host_row
 
     if reading.facts is not None:
-        return host_row(reading.host, reading.facts)
+        return replace(host_row(reading.host, reading.facts), note=reading.note)
     error = reading.error
     state = "unreachable" if isinstance(error, HostUnreachable) else "error"
     return HostRow(reading.host, state, error.what if error else "no answer", error.remedy if error else None)
@@ -113,18 +106,17 @@ def _row(reading: Reading) -> HostRow:
 
 def _print(session: Session, rows: Sequence[HostRow], *, again: bool) -> None:
     from fleet.report.gpu_status import document, table
-    from fleet.report.style import Output
+    from fleet.report.style import Output, width_of
 
     if session.json:
         _print_json(session, document(rows), again=again)
         return
     output = Output(scrub=session.scrubber)
-    width = _width()
     if again and sys.stdout.isatty():
         click.echo("\033[H\033[2J", nl=False)  # the screen anew; a plain log is never rewritten
     elif again:
         click.echo(time.strftime("%H:%M:%S"))
-    output.write(*table(rows, width))
+    output.write(*table(rows, width_of(sys.stdout, otherwise=WIDE)))
 
 
 def _print_json(session: Session, found: dict[str, Any], *, again: bool) -> None:
@@ -132,9 +124,3 @@ def _print_json(session: Session, found: dict[str, Any], *, again: bool) -> None
 
     # One document per line where there are many of them.
     click.echo(json_text(found, session.scrubber, indent=None if again else 2))
-
-
-def _width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160

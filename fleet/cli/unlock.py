@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,25 +27,17 @@ Examples:
 @click.pass_obj
 def unlock(
     session: Session,
+    /,
     host: str,
     run: str,
     inventory: str | None,
-    ask_become_pass: bool,
-    vault_password_file: Path | None,
-    accept_new: bool,
-    ssh_config: Path | None,
+    **options: Any,
 ) -> int:
     """Clear RUN's lease on HOST. Refused while a worker of that run is alive."""
     from fleet.cli.playing import load_options
     from fleet.run.single import unlock_host
 
-    load = load_options(
-        session,
-        ask_become_pass=ask_become_pass,
-        vault_password_file=vault_password_file,
-        accept_new=accept_new,
-        ssh_config=ssh_config,
-    )
+    load = load_options(session, options)
     with session.store() as store:
         said = unlock_host(host, run, inventory, load, store, session.scrubber)
     if session.json:

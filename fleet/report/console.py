@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TextIO
 
 from fleet.core.documents import Scrub, json_text
@@ -12,14 +11,13 @@ from fleet.core.log import LogFile
 from fleet.report.live import LiveConsole
 from fleet.report.narrate import Verbosity
 from fleet.report.plain import PlainConsole
-from fleet.report.style import Output, line
+from fleet.report.style import Output, line, width_of
 from fleet.report.summary import outcome
 from fleet.report.view import RunView
 from fleet.report.words import run_name
 
 __all__ = ["JsonConsole", "LogSubscriber", "console_for", "run_document"]
 
-PLAIN_WIDTH = 100
 _KEPT_FROM_LOG = frozenset({"step_output", "step_progress", "host_facts", "check_result"})
 
 
@@ -41,8 +39,7 @@ def console_for(
     named = log.shown if log else None
     if _can_redraw(stream) and (verbosity is None or verbosity.level >= 0):
         return LiveConsole(output, verbosity=verbosity, log=named)
-    width = shutil.get_terminal_size().columns if stream.isatty() else PLAIN_WIDTH
-    return PlainConsole(output, verbosity=verbosity, width=width, log=named)
+    return PlainConsole(output, verbosity=verbosity, width=width_of(stream), log=named)
 
 
 def _can_redraw(stream: TextIO) -> bool:

@@ -11,24 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fleet.agent.gpu_failures import WORDS
+from fleet.report.columns import Cell, Column
+from fleet.report.columns import table as in_columns
 from fleet.report.style import BAD, DIM, GOOD, STRONG, WARN, Line, Span, line
-from fleet.report.words import plural, printable, shortened
+from fleet.report.words import plural, printable
 
 SCHEMA = "fleet.status/1"
 _NOTHING = "–"
 _HEADINGS = ("host", "GPU", "model", "util", "memory", "power", "temp", "driver", "who")
 _RIGHT = frozenset({"GPU", "util", "memory", "power", "temp"})
-_WHO, _CONTAINER_ID = 8, 12
+_CONTAINER_ID = 12
 
 #: What a probe as a whole means, where it gave no GPUs.
-_WORDS = {
-    "driver_not_loaded": "no NVIDIA driver is loaded",
-    "driver_library_mismatch": "the loaded driver and its library are of different versions: reload or reboot",
-    "library_missing": "the driver's library is not installed",
-    "tool_missing": "nvidia-smi is not installed",
-    "no_devices": "the driver serves no GPU",
-    "timeout": "the driver does not answer",
-}
+_WORDS = {**WORDS, "driver_library_mismatch": WORDS["driver_library_mismatch"] + ": reload or reboot"}
 _STATES = {
     "lost": "lost: it does not answer; a reboot or a look at the hardware is due",
     "reset_required": "needs a reset: nvidia-smi --gpu-reset, or a reboot",
@@ -69,12 +65,14 @@ class GpuRow:
 
 @dataclass(frozen=True)
 class HostRow:
-    """One host. ``message``: why it has no GPUs to show, or what is wrong with all of them."""
+    """One host. ``message``: why it has no GPUs to show, or what is wrong with all of them. ``note``: how it was
+    asked, where that is not as it should have been."""
 
     host: str
     state: str
     message: str | None = None
     remedy: str | None = None
+    note: str | None = None
     driver: str | None = None
     simulated: bool = False
     collected_at: str | None = None
@@ -106,17 +104,18 @@ def host_row(host: str, facts: Mapping[str, Any]) -> HostRow:
 
 def _gpu_row(device: Mapping[str, Any]) -> GpuRow:
     state = str(device["status"])
+    believed = {path: value for path, value in device.items() if path not in device.get("implausible", ())}
     message = None if state == "ok" else _STATES.get(state) or device.get("message") or "it gave an error"
     return GpuRow(
         index=device.get("index"),
         address=str(device["address"]),
         model=_model(device.get("name")),
-        utilization_percent=device.get("gpu_utilization_percent"),
-        memory_used_mib=device.get("memory_used_mib"),
-        memory_total_mib=device.get("memory_total_mib"),
-        power_draw_w=None if "power_draw_w" in device.get("implausible", ()) else device.get("power_draw_w"),
-        power_limit_w=device.get("power_limit_enforced_w") or device.get("power_limit_w"),
-        temperature_c=device.get("temperature_c"),
+        utilization_percent=believed.get("gpu_utilization_percent"),
+        memory_used_mib=believed.get("memory_used_mib"),
+        memory_total_mib=believed.get("memory_total_mib"),
+        power_draw_w=believed.get("power_draw_w"),
+        power_limit_w=believed.get("power_limit_enforced_w") or believed.get("power_limit_w"),
+        temperature_c=believed.get("temperature_c"),
         mig=(device.get("mig") or {}).get("mode") == "enabled",
         state=state,
         message=message,
@@ -178,85 +177,40 @@ def counts(hosts: Iterable[HostRow]) -> dict[str, int]:
 
 def table(hosts: Sequence[HostRow], width: int) -> list[Line]:
     """The outcome in a line, then one line per GPU; ``who`` takes what the other columns leave of ``width``."""
-    rows = [cells for host in hosts for cells in _host_cells(host)]
-    shown = [
-        heading for heading in _HEADINGS if heading == "who" or any(_of(cells, heading) for cells in rows)
-    ]
-    widths = {
-        name: max([len(name), *(len(_of(cells, name)) for cells in rows)]) for name in shown if name != "who"
-    }
-    room = max(_WHO, width - sum(length + 2 for length in widths.values()))
-    lines: list[Line] = [line(Span(_headline(hosts), STRONG)), line("")]
-    lines.append(line(Span(_joined({name: name for name in shown}, shown, widths), DIM)))
-    for cells in rows:
-        lines += _row_lines(cells, shown, widths, room)
-    return lines
+    rows = [row for host in hosts for row in _host_rows(host)]
+    shown = [name for name in _HEADINGS if name == "who" or any(row.get(name) for row in rows)]
+    columns = [Column(name, right=name in _RIGHT) for name in shown]
+    cells = [[row.get(name) or Cell("") for name in shown] for row in rows]
+    return [line(Span(_headline(hosts), STRONG)), line(""), *in_columns(columns, cells, width)]
 
 
-def _row_lines(
-    cells: Mapping[str, Any], shown: Sequence[str], widths: Mapping[str, int], room: int
-) -> list[Line]:
-    role, who = cells["role"], str(cells["who"])
-    start = _joined(cells, [name for name in shown if name != "who"], widths)
-    if not cells.get("message"):
-        return [line(start, Span("  " + shortened(who, room), role))]
-    # What is wrong is said whole, over as many lines as it takes.
-    import textwrap
-
-    pieces = textwrap.wrap(who, room) or [""]
-    first = line(start, Span("  " + pieces[0], role))
-    return [first, *(line(Span(" " * (len(start) + 2) + piece, role)) for piece in pieces[1:])]
-
-
-def _joined(cells: Mapping[str, Any], shown: Sequence[str], widths: Mapping[str, int]) -> str:
-    words = []
-    for name in shown:
-        length = widths.get(name, 0)
-        text = _of(cells, name)
-        words.append(f"{text:>{length}}" if name in _RIGHT else f"{text:<{length}}")
-    return "  ".join(words)
-
-
-def _of(cells: Mapping[str, Any], name: str) -> str:
-    return str(cells.get(name) or "")
-
-
-def _host_cells(host: HostRow) -> list[dict[str, Any]]:
-    name = printable(host.host) + (" (simulated)" if host.simulated else "")
-    driver = host.driver or ""
+def _host_rows(host: HostRow) -> list[dict[str, Cell]]:
+    """Its GPUs' cells by heading, then what is to be said of the host itself; its name stands in the first."""
     rows = [_gpu_cells(gpu) for gpu in host.gpus]
-    if host.message is not None and not rows:
-        said = host.message + (f"  remedy: {host.remedy}" if host.remedy else "")
+    if host.message is not None:
+        remedy = f"  remedy: {host.remedy}" if host.remedy and not rows else ""
         role = DIM if host.state == "no_gpus" else BAD
-        rows = [{"who": printable(said), "role": role, "message": True}]
-    elif host.message is not None:
-        rows.append({"who": printable(host.message), "role": BAD, "message": True})
-    for number, cells in enumerate(rows):
-        cells["host"] = name if number == 0 else ""
-        cells["driver"] = driver if number == 0 else ""
+        rows.append({"who": Cell(printable(host.message + remedy), role, whole=True)})
+    if host.note is not None:
+        rows.append({"who": Cell(printable(host.note), WARN, whole=True)})
+    if rows:
+        rows[0]["host"] = Cell(printable(host.host) + (" (simulated)" if host.simulated else ""))
+        rows[0]["driver"] = Cell(host.driver or "")
     return rows
 
 
-def _gpu_cells(gpu: GpuRow) -> dict[str, Any]:
+def _gpu_cells(gpu: GpuRow) -> dict[str, Cell]:
+    named = {"GPU": Cell(_number(gpu.index)), "model": Cell(gpu.model or "")}
     if gpu.state != "ok":
-        who = f"{gpu.address}: {gpu.message}"
-        return {
-            "GPU": _number(gpu.index),
-            "model": gpu.model,
-            "who": printable(who),
-            "role": BAD,
-            "message": True,
-        }
-    return {
-        "GPU": _number(gpu.index),
-        "model": gpu.model,
+        return {**named, "who": Cell(printable(f"{gpu.address}: {gpu.message}"), BAD, whole=True)}
+    words = {
         "util": _NOTHING if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
         "memory": _pair(gpu.memory_used_mib, gpu.memory_total_mib, 1024.0, "GiB"),
         "power": _pair(gpu.power_draw_w, gpu.power_limit_w, 1.0, "W"),
         "temp": _NOTHING if gpu.temperature_c is None else f"{gpu.temperature_c}°C",
-        "who": _who(gpu),
-        "role": GOOD if gpu.tenants else WARN if _busy_with_nobody(gpu) else "",
     }
+    role = GOOD if gpu.tenants else WARN if _busy_with_nobody(gpu) else ""
+    return {**named, **{name: Cell(text) for name, text in words.items()}, "who": Cell(_who(gpu), role)}
 
 
 def _busy_with_nobody(gpu: GpuRow) -> bool:

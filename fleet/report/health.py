@@ -7,13 +7,13 @@ shows a document of schemas/health.schema.json. :func:`summary` is the same of o
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fleet.report.columns import Cell, Column, table
 from fleet.report.style import BAD, DIM, GOOD, STRONG, WARN, Line, Span, line
-from fleet.report.words import duration, plural, printable, ranges
+from fleet.report.words import duration, plural, printable, ranges, wrapped
 
 Json = dict[str, Any]
 
@@ -136,12 +136,14 @@ def _cause_lines(
     cause: Mapping[str, Any], hosts: Mapping[str, Any], width: int, *, verbose: bool
 ) -> list[Line]:
     head = f"{cause['id'].removeprefix(PREFIX)}: {printable(cause['what'])}"
-    first, *more = _wrapped(head, width)
+    first, *more = wrapped(head, width - _LEAD)
     severity = Span(f"{cause['severity']:<{_LEAD}}", _ROLES[cause["severity"]])
     shown: list[Line] = [line(severity, Span(first, STRONG)), *(line(" " * _LEAD, part) for part in more)]
     for words in _where(cause, hosts):
-        shown += [line(" " * (_LEAD + 2), part) for part in _wrapped(words, width)]
-    shown += [line(" " * _LEAD, part) for part in _wrapped(f"remedy: {printable(cause['remedy'])}", width)]
+        shown += [line(" " * (_LEAD + 2), part) for part in wrapped(words, width - _LEAD - 2)]
+    shown += [
+        line(" " * _LEAD, part) for part in wrapped(f"remedy: {printable(cause['remedy'])}", width - _LEAD)
+    ]
     if verbose:
         shown.append(line(" " * _LEAD, Span(f"limit: {cause['limit_source']}", DIM)))
     return shown
@@ -176,7 +178,11 @@ def _silent(hosts: Mapping[str, Any], width: int) -> list[Line]:
     for (status, what, remedy), names in same.items():
         head = Span(f"{status.replace('_', ' ')}  ", _ROLES[status])
         shown.append(line(head, Span(ranges(names), STRONG), f": {printable(what)}"))
-        shown += [line(" " * _LEAD, part) for part in _wrapped(f"remedy: {remedy}", width)] if remedy else []
+        shown += (
+            [line(" " * _LEAD, part) for part in wrapped(f"remedy: {remedy}", width - _LEAD)]
+            if remedy
+            else []
+        )
     return shown
 
 
@@ -189,26 +195,29 @@ def _notes(hosts: Mapping[str, Any], width: int) -> list[Line]:
     words = [
         printable(note) if alone else f"{ranges(names)}: {printable(note)}" for note, names in same.items()
     ]
-    return [line(Span(part, DIM)) for each in words for part in _wrapped(each, width)]
+    return [line(Span(part, DIM)) for each in words for part in wrapped(each, width)]
 
 
 def _gpus(hosts: Mapping[str, Any]) -> list[Line]:
     """Every host and GPU with the worst that is said of it."""
-    names = max((len(name) for name in hosts), default=0)
+    columns = (Column(), Column(right=True), Column(), Column(), Column())
+    gpus = table(columns, [_gpu_cells(gpu, host) for host in hosts.values() for gpu in host["gpus"]])
     shown: list[Line] = []
     for name, host in hosts.items():
-        head = f"{name:<{names}}  "
         status = Span(host["status"].replace("_", " "), _ROLES[host["status"]])
-        age = f"{host['collected_at']}" if host["collected_at"] else ""
-        shown.append(line(head, status, "  ", "  ".join([*host["summary"], age])))
-        for gpu in host["gpus"]:
-            own = [finding for finding in host["findings"] if finding.get("gpu") == gpu["address"]]
-            said = ", ".join(finding["id"].removeprefix(PREFIX) for finding in own)
-            said = said or ("healthy" if gpu["status"] == "ok" else gpu["status"])
-            index = "-" if gpu["index"] is None else gpu["index"]
-            row = f"{'':<{names}}  {index:>3}  {gpu['address']}  {printable(str(gpu['name'] or '?'))}"
-            shown.append(line(row, "  ", Span(said, _worst(own))))
+        rest = filter(None, [*host["summary"], host["collected_at"]])
+        shown.append(line(f"{name}  ", status, "  ", "  ".join(rest)))
+        shown += [gpus.pop(0) for _ in host["gpus"]]
     return shown
+
+
+def _gpu_cells(gpu: Mapping[str, Any], host: Mapping[str, Any]) -> list[Cell]:
+    own = [finding for finding in host["findings"] if finding.get("gpu") == gpu["address"]]
+    said = ", ".join(finding["id"].removeprefix(PREFIX) for finding in own)
+    said = said or ("healthy" if gpu["status"] == "ok" else gpu["status"])
+    index = "-" if gpu["index"] is None else str(gpu["index"])
+    name = printable(str(gpu["name"] or "?"))
+    return [Cell("  "), Cell(index), Cell(gpu["address"]), Cell(name), Cell(said, _worst(own))]
 
 
 def _worst(findings: Iterable[Mapping[str, Any]]) -> str:
@@ -235,7 +244,3 @@ def counts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Hosts by state, worst first."""
     found = Counter(host["status"] for host in hosts.values())
     return {state: found[state] for state in STATES if found[state]}
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width - _LEAD, 24), break_long_words=False, break_on_hyphens=False) or [""]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from fleet.report.health import alike as alike_words
 from fleet.report.style import DIM, PLAIN, ROLES, STRONG, WARN, Span, line
 from fleet.report.summary import check_words, facts_summary
 from fleet.report.view import ENDS, RUNNING, HostView, RunView, StepView
-from fleet.report.words import duration, plural, ranges, run_name
+from fleet.report.words import duration, plural, ranges, run_name, wrapped
 
 #: With at most this many hosts each has its line; past it, hosts that ended alike share one.
 ALL_SHOWN = 8
@@ -193,7 +192,7 @@ def _table(entries: Sequence[Entry], width: int) -> list[list[Span]]:
         head = line(f"{entry.name:<{names}}  ", Span(f"{entry.status:<{states}}", entry.role), "  ")
         if amounts:
             head.append(Span(f"{entry.amount:>{amounts}}  "))
-        body = [part for detail in entry.details for part in _wrapped(detail, width - hanging)]
+        body = [part for detail in entry.details for part in wrapped(detail, width - hanging, _NARROWEST)]
         fits = hanging == lead and len(entry.name) <= names
         if body and fits:
             head.append(Span(body.pop(0)))
@@ -201,7 +200,3 @@ def _table(entries: Sequence[Entry], width: int) -> list[list[Span]]:
         lines += [line(" " * hanging, part) for part in body]
         lines += [line(" " * hanging, Span(command, STRONG)) for command in entry.commands]
     return lines
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, _NARROWEST), break_long_words=False, break_on_hyphens=False)

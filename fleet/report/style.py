@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TextIO
 
 from fleet.core.documents import Scrub
 
+PLAIN_WIDTH = 100
 GOOD, WARN, BAD, DIM, STRONG, PLAIN = "good", "warn", "bad", "dim", "strong", ""
 
 _ANSI = {GOOD: "32", WARN: "33", BAD: "31", DIM: "2", STRONG: "1"}
@@ -66,6 +68,11 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
     if environ.get("FORCE_COLOR"):
         return True
     return stream.isatty() and environ.get("TERM") != "dumb"
+
+
+def width_of(stream: TextIO, otherwise: int = PLAIN_WIDTH) -> int:
+    """The columns of a terminal; ``otherwise`` for a file or pipe."""
+    return shutil.get_terminal_size().columns if stream.isatty() else otherwise
 
 
 class Output:

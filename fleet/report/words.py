@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 _SPACES = range(9, 14)
@@ -45,6 +46,11 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 def shortened(text: str, width: int) -> str:
     """``text`` in at most ``width`` columns, cut with an ellipsis."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def wrapped(text: str, width: int, least: int = 24) -> list[str]:
+    """``text`` in lines of at most ``width`` columns, or ``least``; words are never broken."""
+    return textwrap.wrap(text, max(width, least), break_long_words=False, break_on_hyphens=False)
 
 
 def ranges(names: Iterable[str], most: int = 6) -> str:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,14 @@ from fleet.audit.health import evaluate
 from fleet.audit.health.age import LIMIT_S, age_s
 from fleet.audit.health.devices import answering, bound, devices
 from fleet.audit.health.unknown import unknown_paths
-from fleet.core.connection import ConnectionSettings
-from fleet.core.errors import BecomeFailed, ExitCode, FleetError, InputError, Problem, overall
+from fleet.core.errors import ExitCode, FleetError, InputError, Problem, overall
 from fleet.core.ids import utc_now
 from fleet.core.secret import Scrubber
 from fleet.inventory import Host, LoadOptions, load_inventory
 from fleet.report.health import causes, counts
 from fleet.report.summary import facts_words
+from fleet.run.live import Asking, Reading, read_once
 from fleet.store import Store
-from fleet.transport import Connector
 
 SCHEMA = "fleet.health/1"
 HEALTHY, WARNING, ERROR = "healthy", "warning", "error"
@@ -37,7 +34,6 @@ STALE, NO_REPORT, UNREACHABLE, FAILED = "stale", "no_report", "unreachable", "fa
 FACT_GROUPS = (
     "identity", "clock", "packages", "gpus", "driver", "gpu_probe", "kernel_log", "interconnect", "engine", "checks",
 )  # fmt: skip
-FACTS_DEADLINE_S = 120.0
 #: So many of the latest runs are looked through for a host's last report.
 RUNS_LOOKED_AT = 500
 
@@ -111,23 +107,19 @@ def _gpus_json(facts: Facts) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Asked:
-    """Which hosts, and how many at once."""
+    """Which hosts, and how."""
 
     inventory: str
     limit: str | None = None
-    forks: int = 50
-    accept_new: bool = False
+    how: Asking = field(default_factory=Asking)
 
 
 def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostHealth]:
     """Read the facts of every host now, and judge them. Raises InputError before any host is asked."""
     hosts = _hosts(asked, load)
     wanted = {host.name: expected(host) for host in hosts}
-    with (
-        closing(Connector(scrubber, accept_new=asked.accept_new)) as connector,
-        ThreadPoolExecutor(max(1, min(asked.forks, len(hosts)))) as pool,
-    ):
-        return list(pool.map(lambda host: _ask(host, connector, wanted[host.name]), hosts))
+    readings = read_once(hosts, FACT_GROUPS, scrubber, asked.how)
+    return [_told(reading, wanted[name]) for name, reading in readings.items()]
 
 
 def _hosts(asked: Asked, load: LoadOptions) -> list[Host]:
@@ -157,27 +149,11 @@ def expected(host: Host) -> dict[str, Any]:
     return {"gpus": said}
 
 
-def _ask(host: Host, connector: Connector, wanted: Mapping[str, Any]) -> HostHealth:
-    health = HostHealth(host.name)
-    try:
-        facts = _read(host.connection(), connector, health)
-    except FleetError as error:
-        health.error = error
-        return health
-    return _judged(health, facts, wanted)
-
-
-def _read(settings: ConnectionSettings, connector: Connector, health: HostHealth) -> Facts:
-    """The facts of a host, as root where that works."""
-    try:
-        agent = connector.connect(settings)
-    except BecomeFailed as error:
-        health.notes.append(f"asked without root: {error.what}")
-        agent = connector.connect(replace(settings, become=replace(settings.become, enabled=False)))
-    with closing(agent):
-        health.root = agent.hello.get("uid") == 0
-        facts: Facts = agent.request("facts", {"groups": list(FACT_GROUPS)}, deadline_s=FACTS_DEADLINE_S)
-    return facts
+def _told(reading: Reading, wanted: Mapping[str, Any]) -> HostHealth:
+    health = HostHealth(reading.host, root=reading.as_root, error=reading.error)
+    if reading.note is not None:
+        health.notes.append(reading.note)
+    return health if reading.facts is None else _judged(health, reading.facts, wanted)
 
 
 def _judged(health: HostHealth, facts: Facts, wanted: Mapping[str, Any]) -> HostHealth:

@@ -1,59 +1,66 @@
-"""Facts of many hosts as they are now, over connections that stay open: what read-only commands look at.
+"""Facts of many hosts as they are now, over connections that stay open: how every read-only command asks.
 
 No lease, no journal, nothing written on a host: the agent runs from memory. :class:`LiveFacts` looks again and
-again (``fleet status``), :func:`facts_of` once.
+again (``fleet status``), :func:`read_once` once (``fleet health``), :func:`facts_of` is that in short. Where fleet
+may not become root, the host is asked as the user who logs in, who may see less, and the reading says so.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from fleet.core.connection import Become, ConnectionSettings
-from fleet.core.errors import ConnectionLost, HostError
+from fleet.core.connection import ConnectionSettings
+from fleet.core.errors import BecomeFailed, ConnectionLost, FleetError, HostError
 from fleet.core.secret import Scrubber
 from fleet.inventory import Host
 from fleet.transport import AgentConnection, Connector
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one host said: its facts, or the error in their place; ``as_root``: the agent ran as root."""
+    """What one host said: its facts, or the error in their place.
+
+    ``as_root``: whether the agent ran as root. ``note`` says why not, where the inventory would have had it so.
+    """
 
     host: str
     facts: Mapping[str, Any] | None = None
-    error: HostError | None = None
-    as_root: bool = False
+    error: FleetError | None = None
+    as_root: bool | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How hosts are asked. ``become``: as root where the inventory says so and it works, else as who logs in."""
+
+    become: bool = True
+    forks: int = 50
+    accept_new: bool = False
 
 
 class LiveFacts:
     """Reads ``groups`` of facts from ``hosts``, again and again; a connection that breaks is made anew.
 
-    ``become``: as the inventory says; without, as the user that logs in, who may see less. Use it as a context
-    manager, or close it.
+    Use it as a context manager, or close it.
     """
 
-    def __init__(
-        self,
-        hosts: Sequence[Host],
-        connector: Connector,
-        groups: Sequence[str],
-        *,
-        become: bool,
-        forks: int,
-    ) -> None:
-        self._settings = {host.name: _settings(host, become=become) for host in hosts}
-        self._connector = connector
+    def __init__(self, hosts: Sequence[Host], groups: Sequence[str], scrubber: Scrubber, how: Asking) -> None:
+        self._settings = {host.name: host.connection() for host in hosts}
+        if not how.become:
+            self._settings = {name: _without_root(settings) for name, settings in self._settings.items()}
+        self._connector = Connector(scrubber, accept_new=how.accept_new)
         self._groups = list(groups)
         self._connections: dict[str, AgentConnection] = {}
-        self._pool = ThreadPoolExecutor(max(1, min(forks, len(hosts))))
+        self._notes: dict[str, str] = {}
+        self._pool = ThreadPoolExecutor(max(1, min(how.forks, len(hosts))))
 
     def __enter__(self) -> LiveFacts:
         return self
@@ -72,6 +79,7 @@ class LiveFacts:
         self._pool.shutdown()
         for connection in self._connections.values():
             connection.close()
+        self._connector.close()
 
     def _read(self, name: str) -> Reading:
         try:
@@ -83,16 +91,25 @@ class LiveFacts:
                     raise
                 self._forget(name)
                 return self._ask(name)
-        except HostError as error:
+        except FleetError as error:
             self._forget(name)
             return Reading(name, error=error)
 
     def _ask(self, name: str) -> Reading:
         connection = self._connections.get(name)
         if connection is None:
-            connection = self._connections[name] = self._connector.connect(self._settings[name])
+            connection = self._connections[name] = self._connected(name)
         facts = connection.request("facts", {"groups": self._groups}, deadline_s=DEADLINE_S)
-        return Reading(name, facts, as_root=connection.hello.get("uid") == 0)
+        return Reading(name, facts, as_root=connection.hello.get("uid") == 0, note=self._notes.get(name))
+
+    def _connected(self, name: str) -> AgentConnection:
+        try:
+            return self._connector.connect(self._settings[name])
+        except BecomeFailed as error:
+            # For good: sudo is not tried again at every look, which some hosts lock users out for.
+            self._settings[name] = _without_root(self._settings[name])
+            self._notes[name] = f"asked without root: {error.what}"
+            return self._connector.connect(self._settings[name])
 
     def _forget(self, name: str) -> None:
         connection = self._connections.pop(name, None)
@@ -101,18 +118,21 @@ class LiveFacts:
                 connection.close()
 
 
-def _settings(host: Host, *, become: bool) -> ConnectionSettings:
-    settings = host.connection()
-    return settings if become else dataclasses.replace(settings, become=Become())
+def _without_root(settings: ConnectionSettings) -> ConnectionSettings:
+    return replace(settings, become=replace(settings.become, enabled=False))
+
+
+def read_once(
+    hosts: Sequence[Host], groups: Sequence[str], scrubber: Scrubber, how: Asking
+) -> dict[str, Reading]:
+    """One reading of every host, in inventory order."""
+    with LiveFacts(hosts, groups, scrubber, how) as live:
+        return live.read()
 
 
 def facts_of(
-    hosts: Sequence[Host], groups: Sequence[str], scrubber: Scrubber, *, forks: int, accept_new: bool = False
-) -> dict[str, Mapping[str, Any] | HostError]:
-    """The facts of every host, ``forks`` at a time, in order; in place of those of a host, why it gave none."""
-    with (
-        closing(Connector(scrubber, accept_new=accept_new)) as connector,
-        LiveFacts(hosts, connector, groups, become=True, forks=forks) as live,
-    ):
-        readings = live.read()
+    hosts: Sequence[Host], groups: Sequence[str], scrubber: Scrubber, how: Asking
+) -> dict[str, Mapping[str, Any] | FleetError]:
+    """The facts of every host, in inventory order; in place of those of a host, why it gave none."""
+    readings = read_once(hosts, groups, scrubber, how)
     return {name: one.error if one.error is not None else one.facts or {} for name, one in readings.items()}

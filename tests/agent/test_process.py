@@ -219,3 +219,9 @@ def test_another_user_has_only_its_own_rights(tmp_path: Path) -> None:
     )
     assert result.stdout.split() == ["64321", "64322", "64323", "/home/someone"]
     assert result.stderr == "e\n"
+
+
+def test_the_last_lines_of_an_output_are_one_for_a_message() -> None:
+    assert process.last_lines(["one", "two", "", "  three", " ", "four\n"]) == "two / three / four"
+    assert process.last_lines(["one", "two"], 1) == "two"
+    assert process.last_lines(["", " "]) == ""

@@ -60,6 +60,8 @@ def test_the_subsystem_tells_products_of_one_device_id_apart(gpus: Gpus) -> None
     other = gpus.by_pci("2342", "10de", "16eb")
     assert other is not None
     assert other.nvml_name == "NVIDIA GH200 120GB"
+    assert gpus.by_pci("2342", "", "16EB") is other, "not every tool tells the subsystem's vendor"
+    assert gpus.by_pci("2342", "", "ffff") is gpus.by_pci("2342")
 
 
 def test_a_name_that_two_products_share_is_not_guessed(gpus: Gpus) -> None:

@@ -208,7 +208,7 @@ class Asked:
     def __init__(self) -> None:
         self.hosts: list[str] = []
 
-    def __call__(self, hosts: Any, groups: Any, scrubber: Any, **named: Any) -> dict[str, Any]:
+    def __call__(self, hosts: Any, groups: Any, scrubber: Any, how: Any) -> dict[str, Any]:
         self.hosts = [host.name for host in hosts]
         return {name: {"gpu_probe": {"devices": [{"power_limit_w": 700.0}]}} for name in self.hosts}
 
@@ -268,10 +268,10 @@ def test_a_burn_in_that_the_inventory_names_asks_too(tmp_path: Path, asked: Aske
 def test_a_host_that_cannot_be_asked_for_facts_says_why(tmp_path: Path) -> None:
     from fleet.core.secret import Scrubber
     from fleet.inventory import LoadOptions, load_inventory
-    from fleet.run.live import facts_of
+    from fleet.run.live import Asking, facts_of
 
     file = tmp_path / "one.yaml"
     file.write_text("all: {hosts: {gpu01: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n")
     hosts = load_inventory(str(file), options=LoadOptions()).select(None)
-    found = facts_of(hosts, ["gpu_probe"], Scrubber(), forks=5)
+    found = facts_of(hosts, ["gpu_probe"], Scrubber(), Asking(forks=5))
     assert isinstance(found["gpu01"], FleetError)

@@ -87,8 +87,8 @@ def test_an_open_run_shows_every_host_and_how_to_go_on(capsys: pytest.CaptureFix
     assert head.startswith(f"run {RUN} · provision · lab.yaml · 3 hosts · ")
     assert head.endswith("by anna on desk · open; go on: fleet resume 7f3a12")
     assert hosts == [
-        "gpu01  applying     3/9 docker: install begun",
-        "gpu02  unreachable  no answer",
+        "gpu01  applying       3/9 docker: install begun",
+        "gpu02  unreachable    no answer",
         "gpu03  nothing heard",
     ]
 
@@ -99,7 +99,7 @@ def test_an_ended_run_shows_how_it_ended(capsys: pytest.CaptureFixture[str]) -> 
         end = {"exit_code": 3, "duration_s": 151.2, "counts": {"converged": 2, "unreachable": 1}}
         store.append(Event(RUN, 2, "2026-11-30T14:02:31.000Z", None, "run_ended", end))
     assert output(capsys, "runs", "show", "last").splitlines()[0].endswith("2m31s · exit 3")
-    assert "exit 3    2 converged · 1 unreachable" in output(capsys, "runs")
+    assert "exit 3  2 converged · 1 unreachable" in output(capsys, "runs")
     (run,) = json.loads(output(capsys, "runs", "--json"))
     assert (run["run"], run["exit_code"], run["counts"]) == (RUN, 3, {"converged": 2, "unreachable": 1})
 

@@ -24,8 +24,10 @@ STOPPING = "stopping at the next step edge; Ctrl-C again leaves the hosts to go 
 
 
 def options(**changes: Any) -> Any:
-    given = {"ask_become_pass": False, "vault_password_file": None, "accept_new": False, **changes}
-    return load_options(Session(), **given)
+    given = {
+        "ask_become_pass": False, "vault_password_file": None, "accept_new": False, "ssh_config": None, **changes
+    }  # fmt: skip
+    return load_options(Session(), given)
 
 
 def test_the_ssh_config_reaches_the_inventory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -46,16 +47,28 @@ def test_every_command_shown_is_one(page: Path) -> None:
     assert {line: problem for line, problem in shown.items() if problem} == {}
 
 
-def test_examples_in_help_are_commands() -> None:
-    def walk(command: click.Command) -> list[str]:
-        here = [line for line in (command.epilog or "").splitlines() if line.startswith("  ")]
-        if not isinstance(command, click.Group):
-            return here
+def every_command(command: click.Command = cli) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
         context = click.Context(command)
-        found = [command.get_command(context, name) for name in command.list_commands(context)]
-        return here + [line for one in found if one is not None for line in walk(one)]
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from every_command(found)
 
-    lines = [re.split(r"\s{3,}", line.strip())[0] for line in walk(cli)]
+
+def examples(command: click.Command) -> list[str]:
+    """The lines under ``Examples:`` in a command's help."""
+    return [line for line in (command.epilog or "").splitlines() if line.startswith("  ")]
+
+
+def test_every_command_shows_examples() -> None:
+    assert [one.name for one in every_command() if not examples(one)] == []
+
+
+def test_examples_in_help_are_commands() -> None:
+    given = [line for one in every_command() for line in examples(one)]
+    lines = [re.split(r"\s{3,}", line.strip())[0] for line in given]
     shown = [words for line in lines for words in calls(line)]
     assert len(shown) > 30
     assert {" ".join(words): problem for words in shown if (problem := wrong(words))} == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,10 +98,12 @@ def test_what_the_driver_does_not_give_is_a_dash_and_null_never_zero() -> None:
 
 
 def test_an_impossible_reading_is_not_shown_as_one() -> None:
-    row = host_row(
-        "gpu01", facts(device(power_draw_w=588.0, power_limit_w=35.0, implausible=["power_draw_w"]))
-    )
-    assert row.gpus[0].power_draw_w is None
+    cannot_be = {"power_draw_w": 588.0, "temperature_c": 255, "gpu_utilization_percent": 101}
+    gpu = host_row("gpu01", facts(device(power_limit_w=35.0, implausible=list(cannot_be), **cannot_be))).gpus[
+        0
+    ]
+    assert (gpu.power_draw_w, gpu.temperature_c, gpu.utilization_percent) == (None, None, None)
+    assert gpu.memory_total_mib == 81559
 
 
 def test_a_lost_gpu_is_named_by_address_with_the_time_and_the_xid() -> None:
@@ -140,6 +144,14 @@ def test_a_host_without_gpus_and_one_that_is_unreachable_have_a_line_each() -> N
     assert "no answer from 172.28.0.19:22 in 15 s" in lines[4]
 
 
+def test_a_host_that_was_asked_without_root_against_its_settings_says_so() -> None:
+    row = replace(host_row("gpu01", facts(device())), note="asked without root: sudo needs a password")
+    lines = shown(row)
+    assert lines[3].startswith("gpu01")
+    assert lines[4].split() == ["asked", "without", "root:", "sudo", "needs", "a", "password"]
+    assert validate(json.loads(json.dumps(document([row]))), "status") == []
+
+
 def test_simulated_hardware_is_marked() -> None:
     row = host_row("gpu01", facts(device(), simulated=True))
     assert "gpu01 (simulated)" in shown(row)[3]
@@ -157,8 +169,6 @@ def test_the_document_follows_its_schema() -> None:
         host_row("cpu01", facts(gpus=[], gpu_probe=None, gpu_probe_reason="not_supported")),
         HostRow("gpu09", "unreachable", "no answer", None),
     ]  # fmt: skip
-    import json
-
     found = json.loads(json.dumps(document(rows)))
     assert validate(found, "status") == []
     assert found["counts"] == {"hosts": 3, "unreachable": 1, "gpus": 1, "in_use": 1, "not_well": 0}

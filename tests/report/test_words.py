@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.report.words import duration, plural, printable, ranges, shortened
+from fleet.report.words import duration, plural, printable, ranges, shortened, wrapped
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,9 @@ def test_small_words() -> None:
     )
     assert shortened("abcdef", 4) == "abc…"
     assert printable("a\tb\x1b[0m\udc80") == "a b\N{REPLACEMENT CHARACTER}[0m?"
+
+
+def test_text_in_lines_never_breaks_a_word_and_never_gets_narrower_than_can_be_read() -> None:
+    assert wrapped("dmesg | grep -i xid-79", 12, least=8) == ["dmesg | grep", "-i xid-79"]
+    assert wrapped("0000:1b:00.0 does not answer", 3) == ["0000:1b:00.0 does not", "answer"]
+    assert wrapped("", 80) == []

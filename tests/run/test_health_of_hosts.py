@@ -67,7 +67,7 @@ class FakeConnector:
 @pytest.fixture
 def connector(monkeypatch: pytest.MonkeyPatch) -> type[FakeConnector]:
     fake = type("Fake", (FakeConnector,), {"hosts": {}, "agents": []})
-    monkeypatch.setattr(health, "Connector", fake)
+    monkeypatch.setattr("fleet.run.live.Connector", fake)
     return fake
 
 

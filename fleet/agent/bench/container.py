@@ -14,12 +14,11 @@ import time
 from fleet.agent.bench import explain
 from fleet.agent.bench.ending import CANCELLED, DEADLINE, ENDED, Ending
 from fleet.agent.container_check.seen import pinned
-from fleet.agent.driver import seen
 from fleet.agent.engine import EngineCancelled, EngineError, EngineUnavailable
-from fleet.agent.files import read_bytes
+from fleet.agent.facts import cdi
 from fleet.agent.gpu_failures import Failure
 from fleet.agent.resources.base import StepFailed
-from fleet.agent.resources.container import LABEL, cdi_specifications, device_request, gpu_way
+from fleet.agent.resources.container import LABEL, device_request, gpu_way
 from fleet.agent.resources.image import engine_failure
 
 TYPE_CHECKING = False
@@ -83,7 +82,8 @@ class Containers:
         asked = args.get("request") or "auto"
         try:
             self._by = gpu_way(host, self._docker) if asked == "auto" else asked
-            self._devices = _cdi_devices(host) if self._by == "cdi" else []
+            specified = cdi.of_gpus(host) if self._by == "cdi" else []
+            self._devices = [name for one in specified for name in one["devices"]]
             self.remove_left_over()
         except EngineError as error:
             raise engine_failure(error, "cannot run benchmarks") from None
@@ -241,11 +241,3 @@ def said(output: Output) -> Optional[Failure]:
         if line.startswith(NO_TORCH):
             return explain.explained("No module named 'torch'")
     return None
-
-
-def _cdi_devices(host: Host) -> List[str]:
-    found: List[str] = []
-    for path in cdi_specifications(host):
-        text = (read_bytes(host, path) or b"").decode("utf-8", "replace")
-        found += (seen.specification(text) or {}).get("devices") or []
-    return found

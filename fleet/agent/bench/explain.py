@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 
-from fleet.agent.gpu_failures import Failure
+from fleet.agent.gpu_failures import CPU_TORCH_REMEDY, Failure
 from fleet.agent.gpu_failures import explained as explained_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, List, Optional, Sequence, Tuple
+    from typing import List, Optional, Sequence, Tuple
 
     from fleet.agent.protocol import Json
 
@@ -82,7 +82,7 @@ _TEXTS: Tuple[Tuple[str, str, str, str], ...] = (
         r"Torch not compiled with CUDA enabled",
         "torch_cpu_build",
         "the torch in there is built without CUDA",
-        "pin an image whose torch is built for CUDA",
+        CPU_TORCH_REMEDY,
     ),
     (
         r"No module named ['\"]torch['\"]",
@@ -262,12 +262,6 @@ def free_shared_memory(text: str) -> Optional[int]:
             unit = 1024 * 1024 if place and rows[0][1:2] == ["1M-blocks"] else 1024
             return int(row[-3]) * unit
     return None
-
-
-def first_words(said: Any) -> str:
-    """The last lines of an output in one, for a message."""
-    lines = [line.strip() for line in said if line.strip()]
-    return " / ".join(lines[-3:])[:600] or "no output"
 
 
 def as_result(failure: Failure) -> Json:

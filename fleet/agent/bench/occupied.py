@@ -11,7 +11,7 @@ import os
 import time
 
 from fleet.agent.bench import targets
-from fleet.agent.facts import gpu_holders
+from fleet.agent.facts import gpu_holders, process_owner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -203,10 +203,8 @@ def _words(command: str, pid: int, user: Optional[str]) -> str:
 
 def command_of(host: Host, pid: int) -> Optional[str]:
     """The name of a running process, never its arguments; None where it cannot be seen."""
-    place = host.path("/proc/%d" % pid)
     try:
-        comm = _read(place + "/comm").decode("utf-8", "replace").rstrip("\n")
-        return gpu_holders.full_command(comm, _read(place + "/cmdline"))
+        return process_owner.command_of(host, pid)
     except OSError:
         return None
 

@@ -12,6 +12,7 @@ import time
 from fleet.agent.bench import explain
 from fleet.agent.bench.record import finite
 from fleet.agent.bench.torch_side.units import unit_of
+from fleet.agent.process import last_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -94,7 +95,7 @@ class Output:
 
     def last_words(self) -> str:
         """The last lines for a message; NCCL's where there are any."""
-        return explain.first_words(explain.nccl_lines(self._nccl) or self.lines)
+        return last_lines(explain.nccl_lines(self._nccl) or self.lines)[:600] or "no output"
 
     def _line(self, line: str) -> None:
         word, _, rest = line.partition(" ")

@@ -9,10 +9,9 @@ import os
 
 from fleet.agent.digest import sha256
 from fleet.agent.driver import seen
-from fleet.agent.facts import checks
+from fleet.agent.facts import cdi, checks
 from fleet.agent.files import read_bytes, write_state
 from fleet.agent.protocol import Json, canonical
-from fleet.agent.resources.container import cdi_specifications
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -26,7 +25,6 @@ DAEMON_JSON = "/etc/docker/daemon.json"
 
 def key(host: Host, args: Json, image: Json, info: Json) -> Json:
     """What the outcome depends on: boot, driver, image, toolkit, engine and their configuration."""
-    way = cdi_specifications(host)
     return {
         "boot": seen.boot_id(host) or None,
         "driver": (seen.loaded(host) or {}).get("version"),
@@ -34,7 +32,7 @@ def key(host: Host, args: Json, image: Json, info: Json) -> Json:
         "toolkit": _toolkit(host),
         "engine": info.get("ServerVersion"),
         "daemon_json": _digest(host, DAEMON_JSON),
-        "cdi": [[path, _digest(host, path)] for path in way],
+        "cdi": [[one["path"], _digest(host, one["path"])] for one in cdi.of_gpus(host)],
         "request": [args.get("request") or "auto", args.get("gpus") or "all"],
         "addresses": list(args.get("addresses") or []),
     }

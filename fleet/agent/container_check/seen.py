@@ -5,8 +5,11 @@ What the texts of a failure mean: :mod:`fleet.agent.gpu_failures`.
 
 from __future__ import annotations
 
-from fleet.agent.engine import EngineError, split_version
-from fleet.agent.gpu_failures import Failure, explained
+from fleet.agent.engine import EngineError
+from fleet.agent.gpu_failures import CPU_TORCH_REMEDY, Failure, explained
+from fleet.agent.image_reference import split_version
+from fleet.agent.pci_address import address_or_none
+from fleet.agent.process import last_lines
 from fleet.agent.protocol import Json
 from fleet.agent.resources.base import StepFailed
 from fleet.agent.resources.image import engine_failure
@@ -88,8 +91,8 @@ def host_gpus(host: Host, addresses: List[str]) -> List[Json]:
         said = "nvidia-smi on the host: %s: %s" % (result.ending(), tail(result.stdout or result.stderr))
         raise failed(failure, "nvidia_smi_failed", said)
     found = rows(result.stdout)
-    seen = [address_of(gpu["address"]) for gpu in found]
-    missing = [address for address in addresses if address_of(address) not in seen]
+    seen = [address_or_none(gpu["address"]) for gpu in found]
+    missing = [address for address in addresses if address_or_none(address) not in seen]
     if missing:
         raise StepFailed(
             "gpu_missing: %s is on the PCI bus, and nvidia-smi does not show it" % ", ".join(missing),
@@ -144,12 +147,6 @@ def rows(text: str) -> List[Json]:
     return found
 
 
-def address_of(text: Optional[str]) -> str:
-    """A PCI address for comparing: nvidia-smi writes ``00000000:1B:00.0`` for ``0000:1b:00.0``."""
-    domain, _, rest = (text or "").lower().partition(":")
-    return "%s:%s" % (domain.lstrip("0").rjust(4, "0"), rest)
-
-
 def chosen(gpus: List[Json], wanted: Any) -> List[Json]:
     """Those of the host's GPUs that a container is to see."""
     if wanted == "all":
@@ -201,7 +198,7 @@ def judge_cuda(found: Json, said: str) -> None:
     if not found.get("cuda"):
         raise StepFailed(
             "no_cuda_in_image: torch %s in the image is built without CUDA" % found["torch"],
-            "pin an image whose torch is built for CUDA",
+            CPU_TORCH_REMEDY,
         )
     raise failed(
         explained(said),
@@ -221,8 +218,7 @@ def failed(failure: Optional[Failure], reason: str, said: str) -> StepFailed:
 
 
 def tail(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("fleet:")]
-    return " / ".join(lines[-3:]) or "no output"
+    return last_lines(line for line in text.splitlines() if not line.startswith("fleet:")) or "no output"
 
 
 def pinned(args: Json) -> str:

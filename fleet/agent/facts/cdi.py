@@ -1,7 +1,8 @@
 """CDI specifications: which devices they name, for which driver they were made.
 
 JSON, or the YAML that nvidia-ctk writes: there is no YAML in the standard library, and of this one only
-three keys at known places are wanted. Used by :mod:`.container_toolkit`.
+three keys at known places are wanted. Used by :mod:`.container_toolkit`, by containers that want GPUs, and by
+:mod:`fleet.agent.driver.cdi`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.protocol import Json
 
 
-_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)\b")
+#: Where engines look, and where tools write.
+FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
+GPUS = "nvidia.com/gpu"
+# Compiled where it is used: many hosts have no specification.
+_LIBRARY = r"lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)\b"
 
 
-def specifications(host: Host, folders: Sequence[str]) -> List[Json]:
+def specifications(host: Host, folders: Sequence[str] = FOLDERS) -> List[Json]:
     """[{"path", "kind", "devices", "driver_version"}] of every specification of NVIDIA's in ``folders``; a
     file that cannot be read as one is left out."""
     found: List[Json] = []
@@ -42,17 +47,23 @@ def specifications(host: Host, folders: Sequence[str]) -> List[Json]:
     return found
 
 
+def of_gpus(host: Host) -> List[Json]:
+    """Those that name whole GPUs or MIG instances, by which an engine gives them to containers."""
+    return [one for one in specifications(host) if one["kind"] == GPUS]
+
+
 def parse(text: str) -> Json:
     """{"kind", "devices", "driver_version"}. Raises ValueError for broken JSON."""
     kind, devices = _from_json(text) if text.lstrip().startswith("{") else _from_yaml(text)
-    library = _LIBRARY.search(text)
+    library = re.search(_LIBRARY, text)
     return {"kind": kind, "devices": devices, "driver_version": library.group(1) if library else None}
 
 
 def _from_json(text: str) -> Tuple[Optional[str], List[str]]:
     document = json.loads(text)
-    devices = document.get("devices") or []
-    return document.get("kind"), [str(one.get("name")) for one in devices if isinstance(one, dict)]
+    devices = document.get("devices")
+    listed = devices if isinstance(devices, list) else []
+    return document.get("kind"), [str(one.get("name")) for one in listed if isinstance(one, dict)]
 
 
 def _from_yaml(text: str) -> Tuple[Optional[str], List[str]]:

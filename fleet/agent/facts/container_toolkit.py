@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from fleet.agent.facts import links, text_or_empty
+from fleet.agent.facts import cdi, links, text_or_empty
 from fleet.agent.package_manager.dpkg_version import split
 
 TYPE_CHECKING = False
@@ -27,7 +27,6 @@ PACKAGES = (
     "nvidia-container-runtime",
     "nvidia-docker2",
 )
-CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 CONFIGURATION = "/etc/nvidia-container-runtime/config.toml"
 UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 YUM_REPOSITORIES = "/etc/yum.repos.d"
@@ -112,16 +111,8 @@ def collect(host: Host) -> Json:
     part["runtime"] = _program(host, "nvidia-container-runtime")
     part["mode"] = parse_mode(text_or_empty(host, CONFIGURATION))
     part["legacy_sources"] = legacy_sources(host)
-    part["cdi"] = {"specifications": _specifications(host), "refresh_unit": refresh_unit(host)}
+    part["cdi"] = {"specifications": cdi.specifications(host), "refresh_unit": refresh_unit(host)}
     return {"container_toolkit": part}
-
-
-def _specifications(host: Host) -> List[Json]:
-    if not any(links.names_in(host, folder) for folder in CDI_DIRECTORIES):
-        return []
-    from fleet.agent.facts import cdi
-
-    return cdi.specifications(host, CDI_DIRECTORIES)
 
 
 def _program(host: Host, *names: str) -> Optional[str]:

@@ -11,6 +11,7 @@ import os
 import re
 
 from fleet.agent.facts import gpus, links, read_text, reason_of, text_or_empty
+from fleet.agent.pci_address import IN_SYSFS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -56,7 +57,6 @@ OFED_PACKAGES = (
 DOCA_PACKAGES = ("doca-ofed", "doca-all", "doca-networking", "doca-host")
 
 # Compiled where they are used: most hosts have no adapter.
-_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _NUMBER = r"\d+(?:\.\d+)?"
 _VERSION = r"\d+(?:\.\d+)+(?:-\d+(?:\.\d+)*)?"
 _OFED = r"(?:MLNX_OFED_LINUX|OFED-internal)-(\d+\.\d+(?:-\d+(?:\.\d+)*)?)"
@@ -134,7 +134,7 @@ def _port(host: Host, device: str, place: str, number: int) -> Json:
     port: Json = {
         "device": device,
         "port": number,
-        "address": address if re.fullmatch(_ADDRESS, address) else None,
+        "address": address if re.fullmatch(IN_SYSFS, address) else None,
         "link_layer": text_or_empty(host, folder + "/link_layer").lower() or "unknown",
         "state": word(text_or_empty(host, folder + "/state")) or "unknown",
         "physical_state": word(physical) or None,

@@ -12,6 +12,7 @@ import struct
 
 from fleet.agent.facts import links
 from fleet.agent.facts.gpus import DEVICES
+from fleet.agent.pci_address import IN_SYSFS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -26,7 +27,7 @@ ACS = 0x000D
 REDIRECT = 0x0004 | 0x0008  # request redirect, completion redirect
 _MOST_CAPABILITIES = 512
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_ADDRESS = re.compile(IN_SYSFS)
 
 
 def above(host: Host, addresses: List[str]) -> List[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from fleet.agent.facts.log_stamps import rfc3339, written_at
+from fleet.agent.pci_address import normalised_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -43,14 +44,6 @@ _LINK = re.compile(r"\bLink (\d+)")
 _FALLEN = re.compile(r"(%s).{0,80}?fallen off the bus" % _ADDRESS)
 _PARAGRAPH = "The NVIDIA GPU "  # told over several lines, broken anywhere
 _PARAGRAPH_LINES = 5
-
-
-def normalised_address(printed: str) -> str:
-    """``0000:3b:00.0`` for any spelling: the function is 0, the domain has four digits if it needs no more."""
-    bare, _, function = printed.lower().partition(".")
-    parts = bare.split(":")
-    domain = int(parts[0], 16) if len(parts) == 3 else 0
-    return "%04x:%02x:%s.%s" % (domain, int(parts[-2], 16), parts[-1], function or "0")
 
 
 def xid_of(line: str) -> Optional[Json]:

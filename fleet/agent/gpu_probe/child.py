@@ -155,7 +155,7 @@ def _devices(nvml: Binding, options: Json, output: Output) -> Dict[str, Any]:
 
 def _device(nvml: Binding, index: int, options: Json, output: Output, handles: Dict[str, Any]) -> None:
     from fleet.agent.gpu_probe import binding, readers, words
-    from fleet.agent.gpu_probe.device import normalised_address
+    from fleet.agent.pci_address import normalised_address
 
     output.about(index)
     output.line("asking", index=index)

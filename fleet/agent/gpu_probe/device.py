@@ -224,20 +224,3 @@ def _place(device: Json, path: str) -> Tuple[Any, str]:
     for word in words[:-1]:
         place = place[int(word)] if isinstance(place, list) else place[word]
     return place, words[-1]
-
-
-def normalised_address(text: str) -> str:
-    """A PCI address as sysfs writes it: ``0000:1b:00.0`` of ``00000000:1B:00.0``, ``1B:00.0`` or ``0000:1b:00``.
-
-    Lower case; a domain of four digits unless it needs more. Raises ValueError for what is no address.
-    """
-    main, dot, function = text.strip().lower().partition(".")
-    parts = main.split(":")
-    if len(parts) == 2:
-        parts.insert(0, "0")
-    try:
-        domain, bus, slot = (int(part, 16) for part in parts)
-        number = int(function, 16) if dot else 0
-    except ValueError:
-        raise ValueError("not a PCI address: %r" % text) from None
-    return "%04x:%02x:%02x.%x" % (domain, bus, slot, number)

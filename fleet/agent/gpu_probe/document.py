@@ -12,6 +12,7 @@ import time
 from fleet.agent.facts import driver as driver_facts
 from fleet.agent.gpu_probe import parent, pci, processes
 from fleet.agent.gpu_probe.device import empty_device
+from fleet.agent.gpu_probe.plausible import judge_plausible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -264,31 +265,3 @@ def _join(host: Host, document: Json, on_pci: List[Json]) -> None:
     if document["source"] is not None:  # else nobody gave a list, and none is missing from it
         found = {device["address"] for device in document["devices"]}
         document["missing"] = pci.missing(host, on_pci, found)
-
-
-# Path -> (least, most) that can be; outside of it a sensor or the driver is wrong.
-_POSSIBLE = {
-    "temperature_c": (-40, 150),
-    "memory_temperature_c": (-40, 150),
-    "gpu_utilization_percent": (0, 100),
-    "memory_utilization_percent": (0, 100),
-}
-_DRAW_OVER_LIMIT = 1.5  # above the limit for a moment is normal, half as much again is not
-
-
-def judge_plausible(device: Json) -> None:
-    """Fill ``implausible``: values that cannot be. They stay as reported, and enter no average."""
-    found = []
-    limits = [device[key] for key in ("power_limit_w", "power_limit_max_w") if device[key]]
-    draw = device["power_draw_w"]
-    if draw is not None and limits and draw > _DRAW_OVER_LIMIT * max(limits):
-        found.append("power_draw_w")
-    found += [
-        path
-        for path, (least, most) in _POSSIBLE.items()
-        if device[path] is not None and not least <= device[path] <= most
-    ]
-    used, total = device["memory_used_mib"], device["memory_total_mib"]
-    if used is not None and total is not None and used > total:
-        found.append("memory_used_mib")
-    device["implausible"] = found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from fleet.agent.facts.gpu_holders import base_of, full_command, place_of
+from fleet.agent.facts import process_owner
 from fleet.agent.gpu_probe.device import PROCESS_KEYS
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ def join(host: Host, devices: Sequence[Json]) -> None:
     listed = [process for device in devices for process in device["processes"] or ()]
     if not listed:
         return
-    base = base_of(host)
+    base = process_owner.base_of(host)
     known: Dict[int, Json] = {}
     for process in listed:
         pid = process["pid"]
@@ -44,18 +44,11 @@ def join(host: Host, devices: Sequence[Json]) -> None:
 
 def describe(host: Host, pid: int, base: str) -> Json:
     """{"command", "uid", "user", "container_id", "container_name", "unit"} of a process; null: not known."""
-    about: Json = dict.fromkeys(("command", "uid", "user", "container_id", "container_name", "unit"))
-    folder = "/proc/%d" % pid
+    about: Json = dict.fromkeys((*process_owner.KEYS, "container_name"))
     try:
-        comm = _read(host, folder + "/comm").decode("utf-8", "replace").rstrip("\n")
-        about["command"] = full_command(comm, _read(host, folder + "/cmdline"))
-        about["uid"] = os.stat(host.path(folder)).st_uid
-        cgroup = _read(host, folder + "/cgroup").decode("utf-8", "replace")
-        about["container_id"], about["unit"] = place_of(cgroup, base)
+        about.update(process_owner.owner_of(host, pid, base))
     except OSError:
-        return about  # ended meanwhile, or hidden from this user
-    user = host.user_name(about["uid"])
-    about["user"] = None if user == str(about["uid"]) else user
+        pass  # ended meanwhile, or hidden from this user
     return about
 
 
@@ -79,8 +72,3 @@ def _name_containers(host: Host, found: List[Json]) -> None:
         engine.close()
     for about in found:
         about["container_name"] = names.get(about["container_id"])
-
-
-def _read(host: Host, path: str) -> bytes:
-    with open(host.path(path), "rb") as stream:
-        return stream.read(65536)

@@ -25,10 +25,10 @@ from fleet.agent.gpu_probe.device import (
     NVLINK_REMOTE_TYPES,
     NVLINK_VERSIONS,
     empty_device,
-    normalised_address,
     set_absent,
     set_value,
 )
+from fleet.agent.pci_address import normalised_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

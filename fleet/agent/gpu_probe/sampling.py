@@ -6,7 +6,7 @@ import time
 
 from fleet.agent.gpu_probe import questions, readers, words
 from fleet.agent.gpu_probe.binding import Refused
-from fleet.agent.gpu_probe.device import normalised_address
+from fleet.agent.pci_address import normalised_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ printed stays absent as ``not_collected``; a word in place of a value is kept as
 from __future__ import annotations
 
 from fleet.agent.gpu_probe import device as shape
+from fleet.agent.gpu_probe.plausible import judge_plausible
 from fleet.agent.nvidia_smi import fields, lists, states
 from fleet.agent.nvidia_smi.lookup import look_up, put
 from fleet.agent.nvidia_smi.values import Absent, read
+from fleet.agent.pci_address import normalised_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -24,8 +26,6 @@ ENDS_EARLY = "nvidia-smi's output ends within this GPU"
 _VITAL = ("uuid", "name", "memory_total_mib", "temperature_c", "performance_state", "graphics_clock_mhz")
 _HIDDEN_BY_MIG = ("gpu_utilization_percent", "memory_utilization_percent", "remapped_rows.")
 _STATUS_WORDS = {"lost": "GPU is lost", "reset_required": "GPU requires reset"}
-_POWER_LIMITS = ("power_limit_w", "power_limit_max_w", "power_limit_enforced_w")
-IMPLAUSIBLE_FACTOR = 1.5
 
 
 def device(node: Node, form: int, printed_address: Optional[str], *, whole: bool = True) -> Json:
@@ -66,7 +66,7 @@ def _set_address(found: Json, printed: Optional[str]) -> None:
         put(found, "printed_address", absent)
         return
     try:
-        found["address"] = shape.normalised_address(printed)
+        found["address"] = normalised_address(printed)
     except ValueError:
         shape.set_absent(found, "printed_address", "error", None, printed[:40])
     else:
@@ -99,7 +99,7 @@ def judge(found: Json) -> None:
         for path, entry in absent.items():
             if path.startswith(_HIDDEN_BY_MIG) and entry["reason"] == "not_supported":
                 entry["reason"] = "mig"
-    mark_implausible(found)
+    judge_plausible(found)
 
 
 def _does_not_answer(found: Json) -> bool:
@@ -118,14 +118,6 @@ def tells_anything(found: Json) -> bool:
         for path, entry in entries
         if path not in ("index", "printed_address")
     )
-
-
-def mark_implausible(found: Json) -> None:
-    """Name the values that are kept as reported and cannot be: a draw of far more than any limit of the GPU."""
-    draw = found["power_draw_w"]
-    limits = [found[key] for key in _POWER_LIMITS if found[key]]
-    if draw is not None and limits and draw > IMPLAUSIBLE_FACTOR * max(limits):
-        found["implausible"] = ["power_draw_w"]
 
 
 def break_off(found: Json) -> None:

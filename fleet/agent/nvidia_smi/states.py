@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from fleet.agent.gpu_probe.device import normalised_address
+from fleet.agent.gpu_failures import SENTENCES
+from fleet.agent.pci_address import normalised_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -17,23 +18,26 @@ if TYPE_CHECKING:  # the typing module costs start-up time
     from fleet.agent.protocol import Json
 
 
+def _shared(status: str) -> Tuple[str, str]:
+    return SENTENCES[status], status
+
+
 # The first that fits says the state. Sentences about one GPU come after those about all of them.
 _SENTENCES: Tuple[Tuple[str, str], ...] = (
-    (r"[Dd]river/library version mismatch", "driver_library_mismatch"),
-    (r"couldn't communicate with the NVIDIA driver", "driver_not_loaded"),
-    (r"Failed to initialize NVML: Driver [Nn]ot [Ll]oaded", "driver_not_loaded"),
+    _shared("driver_library_mismatch"),
+    _shared("driver_not_loaded"),
     (r"couldn't find libnvidia-ml|NVML Shared Library Not Found", "library_missing"),
     (r"error while loading shared libraries: libnvidia-ml", "library_missing"),
     (r"nvidia-smi[\"']?: (?:command )?not found", "tool_missing"),
     (r"Command 'nvidia-smi' not found", "tool_missing"),
     (r"[\"']?nvidia-smi[\"']?: (?:executable file not found|[Nn]o such file or directory)", "tool_missing"),
     (r"Failed to initialize NVML: GPU (?:is lost|requires reset)", "gpu_error"),
-    (r"Failed to initialize NVML: Unknown Error", "container_lost_gpu"),
+    _shared("container_lost_gpu"),
     (r"Failed to initialize NVML:", "error"),
     (r"Unable to determine the device handle for", "gpu_error"),
     (r"GPU is lost\.\s+Reboot the system", "gpu_error"),
     (r"infoROM is corrupted", "gpu_error"),
-    (r"No devices were found", "no_devices"),
+    _shared("no_devices"),
 )
 _EXIT_CODES = {
     2: "error",  # an option or a field that this version does not know
@@ -55,7 +59,6 @@ _ABOUT_A_GPU = re.compile(
     r"|infoROM is corrupted at (?:GPU|gpu) ?(%s))" % (_ADDRESS, _ADDRESS),
     re.MULTILINE,  # at the start of a line: names of processes are anybody's
 )
-_LIBRARY_VERSION = re.compile(r"NVML library version: ([0-9.]*\d)")
 # Output that holds GPUs; its words are about those, and each parser reads them.
 _DOCUMENT = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|^\s*GPU [0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:", re.MULTILINE)
 _MESSAGE_LENGTH = 300
@@ -71,7 +74,7 @@ def classify(stdout: str, stderr: str, exit_code: Optional[int]) -> Json:
     said = stderr + "\n" + _without_documents(stdout)
     sentence = next((found for found in (_sentence(said, entry) for entry in _SENTENCES) if found), None)
     named = next(iter(gpus_named(said)), {})
-    library = _LIBRARY_VERSION.search(said)
+    library = re.search(SENTENCES["driver_library_mismatch"], said)
     status, message = sentence or (_by_exit_code(stdout, exit_code), None)
     if message is None and status != "ok":
         message = _first_line(said) or _ending(exit_code)

@@ -251,4 +251,6 @@ def expect(
 def last_words(result: Result, lines: int = 3) -> str:
     """The last lines of what a command said, on standard error if it said anything there."""
     text = result.stderr.strip() or result.stdout.strip()
-    return " / ".join(line.strip() for line in text.splitlines()[-lines:])
+    from fleet.agent.process import last_lines
+
+    return last_lines(text.splitlines(), lines)

@@ -7,12 +7,11 @@ out. The client is :mod:`fleet.agent.engine`.
 
 from __future__ import annotations
 
-import os
 import re
 
 from fleet.agent.digest import sha256
 from fleet.agent.engine import Engine, EngineError
-from fleet.agent.files import read_bytes
+from fleet.agent.facts import cdi
 from fleet.agent.protocol import Json, canonical
 from fleet.agent.resources.base import Difference, Provides, Resource, StepFailed, difference, is_secret
 from fleet.agent.resources.image import engine_failure
@@ -235,7 +234,7 @@ def device_request(gpus: Any, by: str) -> Json:
     names = [str(name) for name in gpus] if isinstance(gpus, list) else []
     if by == "cdi":
         names = ["all"] if whole else names or [str(number) for number in range(int(gpus))]
-        return {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=%s" % name for name in names]}
+        return {"Driver": "cdi", "DeviceIDs": ["%s=%s" % (cdi.GPUS, name) for name in names]}
     request: Json = {"Driver": "", "Capabilities": [["gpu"]]}
     if names:
         request["DeviceIDs"] = names
@@ -244,30 +243,10 @@ def device_request(gpus: Any, by: str) -> Json:
     return request
 
 
-CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-
-
 def gpu_way(host: Host, docker: Engine) -> str:
     """How this host gives GPUs to containers now: "cdi" where the engine has it and a specification of
     NVIDIA GPUs is there, else "gpus"."""
-    return "cdi" if cdi_specifications(host) and docker.info().get("CDISpecDirs") else "gpus"
-
-
-def cdi_specifications(host: Host) -> List[str]:
-    """The files that specify NVIDIA GPUs where engines look, sorted."""
-    found = []
-    for folder in CDI_FOLDERS:
-        try:
-            names = os.listdir(host.path(folder))
-        except OSError:
-            continue
-        for name in names:
-            path = "%s/%s" % (folder, name)
-            if name.endswith((".yaml", ".yml", ".json")) and b"nvidia.com/gpu" in (
-                read_bytes(host, path) or b""
-            ):
-                found.append(path)
-    return sorted(found)
+    return "cdi" if cdi.of_gpus(host) and docker.info().get("CDISpecDirs") else "gpus"
 
 
 def ports(entries: List[Any]) -> Tuple[Dict[str, List[Json]], Dict[str, Json]]:

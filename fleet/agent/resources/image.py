@@ -6,7 +6,7 @@ header and are never stored. The client is :mod:`fleet.agent.engine`.
 
 from __future__ import annotations
 
-from fleet.agent import engine as engine_api
+from fleet.agent import image_reference
 from fleet.agent.engine import Engine, EngineCancelled, EngineError, EngineUnavailable
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, WOULD_CHANGE, Json
 from fleet.agent.resources.base import (
@@ -45,7 +45,7 @@ class Image(Resource):
                 if tagged is not None and has_digest(tagged, reference, digest):
                     pinned = tagged
                 else:
-                    name = engine_api.split_version(reference)[0]
+                    name = image_reference.split_version(reference)[0]
                     pinned = host.docker.image("%s@%s" % (name, digest))
         except EngineError as error:
             raise engine_failure(error, "cannot ask for the image %s" % reference) from None
@@ -82,7 +82,7 @@ class Image(Resource):
             if self.read(host, args)["pinned"] is None:
                 self._pull(host, args, report)
             if digest is not None:
-                docker.tag("%s@%s" % (engine_api.split_version(reference)[0], digest), reference)
+                docker.tag("%s@%s" % (image_reference.split_version(reference)[0], digest), reference)
             image = docker.image(reference)
         except EngineCancelled:
             raise StepCancelled("pulling %s was cancelled" % reference) from None
@@ -92,7 +92,7 @@ class Image(Resource):
 
     def _pull(self, host: Host, args: Json, report: Reporter) -> None:
         reference, digest = wanted(args)
-        name = engine_api.split_version(reference)[0]
+        name = image_reference.split_version(reference)[0]
         source = reference if digest is None else "%s@%s" % (name, digest)
         auth = credentials(host, args)
         progress = PullProgress(report.progress)
@@ -130,21 +130,21 @@ class Image(Resource):
 
 def wanted(args: Json) -> Tuple[str, Optional[str]]:
     """(``name:tag``, digest or None). A digest inside the reference counts too."""
-    name, separator, version = engine_api.split_version(args["reference"])
+    name, separator, version = image_reference.split_version(args["reference"])
     digest = args.get("digest") or (version if separator == "@" else None)
     if separator != "@":
         return "%s:%s" % (name, version or "latest"), digest
     tagged = args["reference"].partition("@")[0]
-    tag = engine_api.split_version(tagged)[2]
+    tag = image_reference.split_version(tagged)[2]
     return "%s:%s" % (name, tag or "latest"), digest
 
 
 def has_digest(image: Json, reference: str, digest: str) -> bool:
     """Whether the local image was pulled as ``reference``'s repository at ``digest``."""
-    name = engine_api.canonical_name(reference)
+    name = image_reference.canonical_name(reference)
     for known in image.get("RepoDigests") or []:
         repository, _, found = known.partition("@")
-        if found == digest and engine_api.canonical_name(repository) == name:
+        if found == digest and image_reference.canonical_name(repository) == name:
             return True
     return False
 
@@ -206,7 +206,7 @@ def engine_failure(error: EngineError, doing: str) -> StepFailed:
 def pull_failure(error: EngineError, host: Host, args: Json) -> StepFailed:
     """What a failed pull means, and what to do about it."""
     reference, digest = wanted(args)
-    registry = engine_api.registry_of(reference)
+    registry = image_reference.registry_of(reference)
     text = error.message.lower()
     if isinstance(error, EngineUnavailable):
         return engine_failure(error, "pulling %s" % reference)

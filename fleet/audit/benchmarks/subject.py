@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from fleet.audit.gpus import catalogued
 from fleet.catalogue.gpus import Gpu, Gpus
 
 Json = Mapping[str, Any]
@@ -116,7 +117,7 @@ class Subject:
 def subjects(host: str, record: Json, gpus: Gpus) -> list[Subject]:
     """Every result of a record, in its order."""
     entries = {one["uuid"]: one for one in record["gpus"]}
-    known = {uuid: product_of(one, gpus) for uuid, one in entries.items()}
+    known = {uuid: catalogued(one, gpus) for uuid, one in entries.items()}
     made = []
     for result in record["results"]:
         uuids = [uuid for uuid in result["gpus"] if uuid in entries]
@@ -130,20 +131,6 @@ def subjects(host: str, record: Json, gpus: Gpus) -> list[Subject]:
             )
         )
     return made
-
-
-def product_of(entry: Json, gpus: Gpus) -> Gpu | None:
-    """What the catalogue knows of a record's GPU, by its PCI ids; None for an unknown one. Never by its name."""
-    device, subsystem = entry["device_id"], entry["subsystem_id"]
-    if device is None:
-        return None
-    vendor, colon, own = (subsystem or "").rpartition(":")
-    if colon or not own:
-        return gpus.by_pci(device, vendor, own)
-    for one in gpus.candidates(device):  # the subsystem's vendor is not always told
-        if any(pci.subsystem == own and pci.device == device for pci in one.pci):
-            return one
-    return gpus.by_pci(device)
 
 
 def comparable(subject: Subject) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.audit.benchmarks.subject import HARDWARE_SLOWDOWN, Json, product_of
+from fleet.audit.benchmarks.subject import HARDWARE_SLOWDOWN, Json
 from fleet.audit.benchmarks.verdict import FAIL, PASS, WARN, Verdict
+from fleet.audit.gpus import catalogued
 from fleet.catalogue.gpus import Gpus
 
 Wanted = Mapping[str, Any]
@@ -264,7 +265,7 @@ def _memory_mib(case: HostCase, gpu: Json) -> float | None:
     measured = (gpu["during"] or {}).get("memory_total_mib")
     if measured or gpu["mig_profile"]:
         return float(measured) if measured else None
-    product = product_of(gpu, case.gpus)
+    product = catalogued(gpu, case.gpus)
     return None if product is None or product.memory_mib is None else float(product.memory_mib)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleet.audit import gpus
 from fleet.audit.facts import Facts, fact
-from fleet.audit.gpus import HANDED_ON, own_gpus, pci_ids
-from fleet.catalogue.catalogue import load
+from fleet.audit.gpus import HANDED_ON, own_gpus
 from fleet.catalogue.gpus import Gpu
 
 Device = Mapping[str, Any]
@@ -43,10 +43,7 @@ def absent_reason(device: Device, path: str) -> str | None:
 
 def catalogued(facts: Facts, device: Device) -> Gpu | None:
     """The product by its PCI ids, as NVML or else the bus gives them; None for one the catalogue lacks."""
-    ids = pci_ids(device)
-    if not ids[0]:
-        ids = pci_ids(on_bus(facts, device))
-    return load().gpus.by_pci(*ids) if ids[0] else None
+    return gpus.catalogued(device if device.get("device_id") else on_bus(facts, device))
 
 
 def on_bus(facts: Facts, device: Device) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from fleet.audit.health.devices import answering, reasons
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 NEEDS = ("power_draw_w",)
+_MOST_DRAW = "no card draws more than one and a half times its limit"
 _IMPLAUSIBLE: dict[str, object] = {
     "power_draw_w": 588.0,
     "power_limit_w": 35.0,
@@ -67,13 +68,14 @@ def implausible(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """What the card measures of itself can be true."""
     for device, address in answering(facts):
         for path in device.get("implausible") or ():
-            most = device.get("power_limit_w") if path == "power_draw_w" else None
+            is_draw = path == "power_draw_w"
+            most = device.get("power_limit_w") if is_draw else None
             of = f" of a limit of {most:g} W" if most is not None else ""
             yield self.finding(
                 f"{path} {fact(device, path):g}{of} cannot be; it is kept as reported and enters no average",
                 observed=fact(device, path),
                 limit=most,
-                source="no card draws more than one and a half times its limit",
+                source=_MOST_DRAW if is_draw else "a reading that no card can have",
                 remedy="another driver version may read the sensor right",
                 gpu=address,
             )

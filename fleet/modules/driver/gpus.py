@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.audit.facts import fact
-from fleet.audit.gpus import own_gpus, pci_ids
+from fleet.audit.gpus import catalogued, own_gpus
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository
 from fleet.catalogue.drivers import Branch
@@ -47,15 +47,7 @@ class Card:
 
 def cards(facts: Facts) -> list[Card]:
     """The host's GPUs, without those that are handed on to virtual machines."""
-    gpus = load_catalogue().gpus
-    return [
-        Card(
-            str(one["address"]),
-            str(one["device_id"]),
-            gpus.by_pci(*pci_ids(one)),
-        )
-        for one in own_gpus(facts)
-    ]
+    return [Card(str(one["address"]), str(one["device_id"]), catalogued(one)) for one in own_gpus(facts)]
 
 
 def refuse_unknown(found: Sequence[Card], *, flavour: str, pinned: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,10 @@ from fleet.audit.benchmarks.verdict import FAIL, INVALID, NOT_JUDGED, PASS, UNKN
 from fleet.audit.benchmarks.verdict import WARN as WARN_VERDICT
 from fleet.report.benchmarks.benched import COULD_NOT_RUN, Benched, HostBench, host_rank, worst_of
 from fleet.report.benchmarks.problems import Trouble, troubles
+from fleet.report.columns import Cell, Column
+from fleet.report.columns import table as in_columns
 from fleet.report.style import BAD, DIM, GOOD, PLAIN, STRONG, WARN, Line, Span, line
-from fleet.report.words import duration, plural, printable, ranges, run_name
+from fleet.report.words import duration, plural, printable, ranges, run_name, wrapped
 
 ROLES = {FAIL: BAD, INVALID: BAD, COULD_NOT_RUN: BAD, WARN_VERDICT: WARN, UNKNOWN: WARN, PASS: GOOD}
 UNITS = {
@@ -165,30 +166,28 @@ def _median_verdict(alike: Sequence[Verdict]) -> Verdict:
     return ordered[len(ordered) // 2]
 
 
-def _columns(rows: Sequence[Row], width: int) -> Iterator[Line]:
+def _columns(rows: Sequence[Row], width: int) -> list[Line]:
+    """The table: of the tests as many as the width has room for."""
     tests = dict.fromkeys(
         one.test for row in rows for one in row.verdicts if one.value is not None and "watch." not in one.test
     )
     ordered = [*(test for test in COLUMNS if test in tests), *(test for test in tests if test not in COLUMNS)]
-    names = max(4, *(len(row.host) for row in rows))
-    gpus = max(len(row.gpu) for row in rows)
-    room = width - names - gpus - 16
-    chosen: list[tuple[str, str, int]] = []
+    room = width - max(4, *(len(row.host) for row in rows)) - max(len(row.gpu) for row in rows) - 16
+    columns = [Column("host"), Column("GPU"), Column("verdict")]
+    cells = [
+        [Cell(row.host), Cell(row.gpu), Cell(f"{row.worst:<10}", ROLES.get(row.worst, PLAIN))] for row in rows
+    ]
     for test in ordered:
         title = _title(test, rows)
-        wide = max(len(title), *(len(_cell(row.of(test))) for row in rows))
-        if wide + 2 > room:
+        shown = [_cell(row.of(test)) for row in rows]
+        wide = max(map(len, (title, *shown))) + 2
+        if wide > room:
             continue
-        room -= wide + 2
-        chosen.append((test, title, wide))
-    head = f"{'host':<{names}}  {'GPU':<{gpus}}  {'verdict':<10}"
-    yield line(Span(head + "".join(f"  {title:>{wide}}" for _, title, wide in chosen), DIM))
-    for row in rows:
-        yield [
-            Span(f"{row.host:<{names}}  {row.gpu:<{gpus}}  "),
-            Span(f"{row.worst:<10}", ROLES.get(row.worst, PLAIN)),
-            *(Span(f"  {_cell(row.of(test)):>{wide}}", _cell_role(row.of(test))) for test, _, wide in chosen),
-        ]
+        room -= wide
+        columns.append(Column(title, right=True))
+        for row, own, text in zip(rows, cells, shown, strict=True):
+            own.append(Cell(text, _cell_role(row.of(test))))
+    return in_columns(columns, cells)
 
 
 def _title(test: str, rows: Sequence[Row]) -> str:
@@ -272,10 +271,7 @@ def _told(trouble: Trouble, benched: Benched, width: int) -> list[Line]:
         reasons.append(f"this is the image, not the hosts: {_image(benched.hosts[trouble.hosts[0]])}")
     lines: list[Line] = [line(shown, printable(head))]
     for reason in reasons:
-        wrapped = textwrap.wrap(
-            printable(reason), max(24, width - 12), break_long_words=False, break_on_hyphens=False
-        )
-        lines += [line(" " * 12, words) for words in wrapped]
+        lines += [line(" " * 12, words) for words in wrapped(printable(reason), width - 12)]
     return lines
 
 

@@ -15,12 +15,9 @@ from fleet.agent.engine import (
     EngineCancelled,
     EngineError,
     EngineUnavailable,
-    canonical_name,
-    demultiplex,
-    quote,
-    registry_of,
-    split_version,
 )
+from fleet.agent.engine_http import demultiplex, quote
+from fleet.agent.image_reference import canonical_name, registry_of, split_version
 
 from .fake import FakeEngine
 

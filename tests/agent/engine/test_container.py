@@ -128,10 +128,16 @@ def test_without_a_way_named_the_host_decides(engine: FakeEngine, ready: Any, ro
     auto = {**ARGS, "gpu_request": "auto"}
     assert driver(auto) == ""
     (root / "var/run/cdi").mkdir()
+    (root / "var/run/cdi/nic.yaml").write_text(
+        "cdiVersion: 0.5.0\n# not nvidia.com/gpu\nkind: vendor.com/nic\n"
+    )
     (root / "var/run/cdi/nvidia.yaml").write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
     assert driver(auto) == ""  # there is a specification, and this engine reads none
     engine.info = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}
     assert driver(auto) == "cdi"
+    (root / "var/run/cdi/nvidia.yaml").unlink()
+    assert driver(auto) == "", "a specification of other devices only"
+    (root / "var/run/cdi/nvidia.yaml").write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
     assert driver({**ARGS, "gpu_request": "gpus"}) == ""
 
 

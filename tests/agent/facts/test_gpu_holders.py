@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.agent.facts import gpu_holders
+from fleet.agent.facts import gpu_holders, process_owner
 
 CONTAINER = "0123456789abcdef" * 4
 
@@ -115,7 +115,7 @@ def test_a_probe_of_another_session_is_left_out_and_nobody_elses_of_that_name(
 def test_the_container_or_the_unit_of_a_process(
     cgroup: str, base: str, expected: tuple[str | None, str | None]
 ) -> None:
-    assert gpu_holders.place_of(cgroup, base) == expected
+    assert process_owner.place_of(cgroup, base) == expected
 
 
 def test_the_tree_of_a_host_that_is_a_container_begins_at_its_first_process(host: Any) -> None:
@@ -137,7 +137,7 @@ def test_the_tree_of_a_host_that_is_a_container_begins_at_its_first_process(host
     ],
 )
 def test_the_kernels_short_name_is_made_whole(comm: str, command_line: bytes, expected: str) -> None:
-    assert gpu_holders.full_command(comm, command_line) == expected
+    assert process_owner.full_command(comm, command_line) == expected
 
 
 def test_a_process_that_may_not_be_looked_at_makes_the_answer_incomplete(host: Any, monkeypatch: Any) -> None:
@@ -145,8 +145,8 @@ def test_a_process_that_may_not_be_looked_at_makes_the_answer_incomplete(host: A
     process(host, 13, "python", devices=("/dev/nvidia0",))
     look = gpu_holders._devices_of
 
-    def refused(where: Any, pid: str) -> set[str]:
-        if pid == "13":
+    def refused(where: Any, pid: int) -> set[str]:
+        if pid == 13:
             raise PermissionError(13, "Permission denied")
         return look(where, pid)
 

@@ -13,7 +13,7 @@ import pytest
 from fleet.agent import facts
 from fleet.agent.facts import kernel_log_sources as sources
 from fleet.agent.facts import log_stamps
-from fleet.agent.facts.xid_lines import MOST, Collector, normalised_address, sxid_of, xid_of
+from fleet.agent.facts.xid_lines import MOST, Collector, sxid_of, xid_of
 from fleet.agent.process import Result
 
 from .test_facts_document import check
@@ -145,11 +145,6 @@ def test_text_is_short_and_printable() -> None:
     assert found is not None
     assert len(found["text"]) <= 300
     assert found["text"].isprintable()
-
-
-def test_addresses() -> None:
-    assert normalised_address("00000000:3B:00.0") == "0000:3b:00.0"
-    assert normalised_address("0000:3b:00.1") == "0000:3b:00.1"
 
 
 def test_a_switch_tells_one_fault_in_three_lines() -> None:

@@ -78,27 +78,6 @@ def test_links_are_named_by_number_and_processes_by_pid() -> None:
     assert one["processes"] == [{"pid": 77, "memory_used_mib": None}]
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("00000000:1B:00.0", "0000:1b:00.0"),
-        ("0000:1b:00.0", "0000:1b:00.0"),
-        ("1B:00.0", "0000:1b:00.0"),
-        ("0001:C3:00.0 ", "0001:c3:00.0"),
-        ("00010000:01:00.0", "10000:01:00.0"),
-        ("0000:3b:00", "0000:3b:00.0"),
-    ],
-)
-def test_addresses_have_one_spelling(text: str, address: str) -> None:
-    assert device.normalised_address(text) == address
-
-
-@pytest.mark.parametrize("text", ["", "N/A", "0000", "a:b:c:d.0", "0000:xx:00.0"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a PCI address"):
-        device.normalised_address(text)
-
-
 def test_every_path_has_a_question_or_is_said_to_have_none() -> None:
     asked = [path for paths, _, _ in questions.QUESTIONS for path in paths]
     assert len(asked) == len(set(asked))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.agent.gpu_probe.device import normalised_address
 from fleet.agent.nvidia_smi import states
+from fleet.agent.pci_address import normalised_address
 
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\n"
 HANDLE = "Unable to determine the device handle for GPU"
