@@ -124,6 +124,7 @@ def _row(device: Json, instance: Optional[Json], stopped: Optional[Dict[str, str
         "device_id": device.get("device_id"),
         "subsystem_id": device.get("subsystem_id"),
         "compute_capability": device.get("compute_capability"),
+        "nvlinks": None if instance is not None else _nvlinks(device),
         "state": "measured" if stopped is None else "skipped",
         "reason": None if stopped is None else stopped["reason"],
         "message": None if stopped is None else stopped["message"],
@@ -131,6 +132,14 @@ def _row(device: Json, instance: Optional[Json], stopped: Optional[Dict[str, str
         "after": None,
         "during": None,
     }
+
+
+def _nvlinks(device: Json) -> Optional[Json]:
+    """{"active", "to_switch"}: how many links are up, and how many of them lead to an NVSwitch."""
+    if device.get("nvlinks") is None:
+        return None
+    active = [link for link in device["nvlinks"] if link.get("active")]
+    return {"active": len(active), "to_switch": sum(link.get("remote_type") == "nvswitch" for link in active)}
 
 
 def state(device: Json) -> Json:

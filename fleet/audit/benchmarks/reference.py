@@ -6,7 +6,9 @@ down, and a link that ran narrow is told by a rule of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fleet.audit.benchmarks.subject import Subject
 from fleet.catalogue.gpus import Gpu, pcie_gb_per_s
@@ -150,15 +152,15 @@ def _linked(subject: Subject, product: Gpu) -> Reference:
         if link is None or theory is None:
             return Reference(why_not="the link's generation and width were not seen under load")
         return Reference(theory, of=f"rate of PCIe {link[0]} x{link[1]}, as seen under load")
-    if not switched(subject, product):
-        return Reference(
-            why_not=f"how many NVLinks join {len(subject.record['gpus'])} {product.name} is not known: "
-            f"fewer than {FULL_HOST} need no switch"
-        )
     of = "rate of NVLink one way"
     one_way = product.nvlink.gb_per_s / 2
-    if subject.test == "peer.copy":
+    if subject.test == "peer.copy" and (switched(subject, product) or all(map(_all_to_switch, subject.gpus))):
         return Reference(one_way, *_limit(product, "peer_gb_per_s"), of, nvlink=True)
+    if not switched(subject, product):
+        return Reference(
+            why_not=f"what {len(subject.record['gpus'])} {product.name} reach together is not known: "
+            f"sources are of {FULL_HOST} behind a switch"
+        )
     if subject.test != "nccl.all_reduce" or largest_message(subject) < LARGE_MESSAGE:
         return Reference(one_way, of=of, nvlink=True)
     return Reference(one_way, *_limit(product, "all_reduce_gb_per_s"), of, nvlink=True)
@@ -170,6 +172,12 @@ def switched(subject: Subject, product: Gpu) -> bool:
         return True
     alike = [gpu for gpu in subject.record["gpus"] if gpu["device_id"] == subject.gpus[0]["device_id"]]
     return product.nvswitch in ("some", "external") and len(alike) >= FULL_HOST
+
+
+def _all_to_switch(gpu: Mapping[str, Any]) -> bool:
+    """Whether all of a GPU's links were seen to lead to a switch, which gives any two GPUs all of them."""
+    links = gpu.get("nvlinks") or {}
+    return bool(links.get("active")) and links["to_switch"] == links["active"]
 
 
 def largest_message(subject: Subject) -> int:

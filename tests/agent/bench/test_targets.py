@@ -63,3 +63,10 @@ def test_the_state_before_is_that_of_the_probe() -> None:
     assert before["sm_clock_mhz"] == 345
     assert before["temperature_c"] is None
     assert (before["ecc_mode"], before["mig_mode"]) == ("enabled", "disabled")
+
+
+def test_the_links_that_are_up_are_counted_and_how_many_lead_to_a_switch() -> None:
+    links = [{"active": True, "remote_type": "nvswitch"}] * 3 + [{"active": True, "remote_type": "gpu"}]
+    links.append({"active": False, "remote_type": None})
+    one, other = targets.rows([device(0, nvlinks=links), device(1)], "all")
+    assert (one["nvlinks"], other["nvlinks"]) == ({"active": 4, "to_switch": 3}, None)

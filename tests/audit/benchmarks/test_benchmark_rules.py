@@ -385,6 +385,17 @@ def test_fewer_than_eight_may_be_joined_by_fewer_links() -> None:
     assert "is not known" in said.reasons[0]
 
 
+def test_where_all_links_lead_to_a_switch_two_gpus_have_them_all() -> None:
+    document = record("h100", 2)
+    for gpu in document["gpus"]:
+        gpu["nvlinks"] = {"active": 18, "to_switch": 18}
+    said = one("peer.copy", document)
+    assert (said.verdict, said.peak, said.limit) == ("pass", 450, 335)
+    assert one("nccl.all_reduce", document).verdict == "not_judged"
+    document["gpus"][1]["nvlinks"] = {"active": 18, "to_switch": 12}
+    assert one("peer.copy", document).verdict == "not_judged"
+
+
 # ---- MIG ----
 
 
