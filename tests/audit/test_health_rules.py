@@ -506,3 +506,11 @@ def test_what_could_not_be_read_says_what_was_read_instead() -> None:
 def test_same_facts_same_findings() -> None:
     facts = health_facts("h100", {**device(1, persistence_mode=False), **device(2, status="lost")})
     assert evaluate(facts, {}) == evaluate(facts, {})
+
+
+def test_no_rule_believes_a_value_that_cannot_be() -> None:
+    facts = health_facts("t4")
+    device = facts["gpu_probe"]["devices"][0]
+    device.update(temperature_c=255, gpu_utilization_percent=255, sm_clock_mhz=300, clocks_event_reasons=[])
+    device["implausible"] = ["temperature_c", "gpu_utilization_percent"]
+    assert {finding.id for finding in evaluate(facts, {})} == {"health.power.implausible"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.audit.benchmarks.subject import HARDWARE_SLOWDOWN, Json
-from fleet.audit.benchmarks.verdict import FAIL, PASS, WARN, Verdict
+from fleet.audit.benchmarks.verdict import FAIL, NOT_JUDGED, PASS, WARN, Verdict
 from fleet.audit.gpus import catalogued
 from fleet.catalogue.gpus import Gpus
 
@@ -98,6 +98,8 @@ def _held_down(during: Json) -> tuple[str, list[str]]:
     if "sw_power_cap" in seen:
         notes.append("sw_power_cap: held at its power limit, which is no fault")
     now, most = during["sm_clock_mhz_median"], during["max_sm_clock_mhz"]
+    if now is None and not seen:
+        return NOT_JUDGED, ["no clock was seen while a test kept the GPU at work"]
     if now is not None and most and now < LEAST_CLOCK * most:
         if not seen:
             notes.append(

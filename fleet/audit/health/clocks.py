@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fleet.audit.facts import Facts
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.health.devices import Device, answering, measured, reasons
+from fleet.audit.health.devices import Device, answering, believed, measured, reasons
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 NEEDS = ("clocks_event_reasons",)
@@ -69,7 +69,7 @@ def _busy_clock(facts: Facts, device: Device) -> float | None:
     if median is not None:
         return float(median)
     busy, draw, limit = (
-        device.get(name) for name in ("gpu_utilization_percent", "power_draw_w", "power_limit_w")
+        believed(device).get(name) for name in ("gpu_utilization_percent", "power_draw_w", "power_limit_w")
     )
     if "gpu_idle" in (device.get("clocks_event_reasons") or ()):
         return None

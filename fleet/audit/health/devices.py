@@ -77,3 +77,8 @@ def bound(facts: Facts) -> list[Mapping[str, Any]]:
 def handed_on(facts: Facts) -> bool:
     """Whether a GPU of this host belongs to a virtual machine."""
     return any(gpu.get("driver") == HANDED_ON for gpu in fact(facts, "gpus") or [])
+
+
+def believed(device: Device) -> Device:
+    """The device with null for each value that cannot be: no rule may conclude anything from one."""
+    return {**device, **dict.fromkeys(device.get("implausible") or ())}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from fleet.audit.facts import Facts
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.health.devices import answering, reasons
+from fleet.audit.health.devices import answering, believed, reasons
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 NEEDS = ("temperature_c", "fan_speed_percent")
@@ -44,7 +44,8 @@ def slowdown(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def temperature(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Every GPU is below the temperature that its maker has it work at."""
-    for device, address in answering(facts):
+    for told, address in answering(facts):
+        device = believed(told)
         now, margin = device.get("temperature_c"), device.get("temperature_margin_c")
         slow, most = device.get("temperature_slowdown_c"), device.get("temperature_max_operating_c")
         at_slowdown = (slow is not None and now is not None and now >= slow) or (

@@ -481,6 +481,11 @@ def test_a_power_cap_is_valid_and_noted_and_idle_is_nothing() -> None:
     assert one("matrix_product.bf16", during("h100", clocks_event_reasons=["sw_power_cap"])).verdict == "pass"
 
 
+def test_where_no_test_kept_a_gpu_at_work_its_clock_is_not_judged() -> None:
+    said = one("watch.clocks", during("h100", sm_clock_mhz_median=None, clocks_event_reasons=[]))
+    assert (said.verdict, said.value) == ("not_judged", None)
+
+
 def test_a_clock_below_its_highest_without_a_reason_is_likely_locked() -> None:
     said = one("watch.clocks", during("h100", sm_clock_mhz_median=1507))
     assert (said.verdict, said.value, said.limit) == ("pass", 1507, 1980)
