@@ -32,4 +32,4 @@ def test_a_slip_names_the_tags_there_are() -> None:
         "--tags: no task has the tag dokcer",
         "--skip-tags: no task has the tag imgae",
     ]
-    assert error.remedy == "tags of provision: agent, check, docker, driver, image"
+    assert error.remedy == "tags of provision: agent, benchmark, check, docker, driver, image"
