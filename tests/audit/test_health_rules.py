@@ -431,11 +431,24 @@ class TestClocksThermalPower:
 
 
 class TestPersistence:
-    def test_a_unit_that_was_skipped_is_not_called_failed(self) -> None:
-        changes = {**device(persistence_mode=False), "driver.persistence_daemon.active": False}
-        (finding,) = found(changes)
-        assert "not active (its unit is skipped" in finding.what
-        assert "failed" not in finding.what
+    @pytest.mark.parametrize(
+        ("daemon", "words", "remedy"),
+        [
+            ({"active": False, "state": "inactive", "condition": "unmet"}, "was skipped, for a condition", "modules-load"),
+            ({"active": False, "state": "failed", "condition": "met"}, "nvidia-persistenced failed", "journalctl"),
+            ({"active": False, "state": "inactive", "condition": None}, "is not active", "enable --now"),
+            ({"active": False}, "is not active", "enable --now"),
+            ({"active": True}, "though nvidia-persistenced runs", "enable --now"),
+        ],
+    )  # fmt: skip
+    def test_off_with_what_the_daemon_has_to_do_with_it(
+        self, daemon: dict[str, Any], words: str, remedy: str
+    ) -> None:
+        (finding,) = found({**device(persistence_mode=False), "driver.persistence_daemon": daemon})
+        assert (finding.id, finding.severity) == ("health.persistence.off", W)
+        assert words in finding.what
+        assert ("failed" in finding.what) == (daemon.get("state") == "failed")
+        assert remedy in finding.remedy
 
     def test_right_after_a_boot_it_is_not_judged(self) -> None:
         assert found({**device(persistence_mode=False), "uptime_s": 30.0}) == []
