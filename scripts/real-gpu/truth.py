@@ -83,9 +83,11 @@ class Fleet:
         self, name: str, inventory: Path, *words: str, variables: Mapping[str, str] | None = None
     ) -> Any:
         """``fleet bench`` with this very Python's torch, and what it says as JSON."""
-        environment = {**kept_variables("LD_LIBRARY_PATH", "PATH", *COMMUNICATION), **(variables or {})}
+        own = () if self._bench.options.where == "container" else ("LD_LIBRARY_PATH", "PATH")
+        environment = {**kept_variables(*own, *COMMUNICATION), **(variables or {})}
         said = {"benchmark_python": sys.executable, "benchmark_environment": environment}
-        return self.document(name, "bench", str(inventory), "--where", "host", "-e", json.dumps(said), *words)
+        where = ("--where", self._bench.options.where)
+        return self.document(name, "bench", str(inventory), *where, "-e", json.dumps(said), *words)
 
     def document(self, name: str, *words: str) -> Any:
         """What ``fleet WORDS --json`` prints."""
@@ -312,7 +314,7 @@ def benchmarks(bench: Bench, fleet: Fleet, inventory: Path) -> dict[str, object]
     """Bare loops, the suite, bare loops again."""
     with bench.phase("bare loops, before"):
         before = bare_loops(bench, "before")
-    with bench.phase(f"fleet bench, {bench.options.suite}, on the host"):
+    with bench.phase(f"fleet bench, {bench.options.suite}, {bench.options.where}"):
         began = time.monotonic()
         host = fleet.bench(f"bench {bench.options.suite}", inventory, "--suite", bench.options.suite)
         took = time.monotonic() - began
@@ -320,16 +322,6 @@ def benchmarks(bench: Bench, fleet: Fleet, inventory: Path) -> dict[str, object]
     with bench.phase("bare loops, after"):
         after = bare_loops(bench, "after")
     found: dict[str, object] = {"seconds": round(took, 1), "values": shared(host), "bare": [before, after]}
-    if "image" in bench.seen:
-        with bench.phase("fleet bench, quick, in a container"):
-            began = time.monotonic()
-            inside = fleet.document(
-                "bench quick in a container", "bench", str(inventory), "--suite", "quick", "--yes"
-            )
-            found["quick in a container"] = {
-                "seconds": round(time.monotonic() - began, 1),
-                "values": shared(inside),
-            }
     return found
 
 
@@ -350,10 +342,13 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description="Hold what fleet says of this machine's GPUs against NVML and torch."
     )
     parser.add_argument("--suite", default="full", choices=("quick", "full"))
+    parser.add_argument(
+        "--where", default="host", choices=("container", "host"), help="of the suite and faults"
+    )
     parser.add_argument("--fault", action="append", default=[], choices=("tenant", "hang", "compiler", "shm"))
     own, rest = parser.parse_known_args(arguments)
     given = setting.options(rest)
-    given.suite, given.fault = own.suite, own.fault
+    given.suite, given.fault, given.where = own.suite, own.fault, own.where
     return given
 
 

@@ -53,8 +53,9 @@ def _at_work(sample: Json) -> bool:
     return percent is None or percent >= LOADED_PERCENT
 
 
-def during(samples: List[Json], device: Json) -> Json:
-    """``during`` of a record's GPU, of all samples of it while tests ran."""
+def during(samples: List[Json], at_work: List[Json], device: Json) -> Json:
+    """``during`` of a record's GPU, of all samples of it while tests ran; how busy it was, of those that were
+    taken while a test kept it at work: between tests it waits for the host, which is no fault."""
     loaded = under_load(samples)
     return {
         "samples": len(samples),
@@ -64,7 +65,7 @@ def during(samples: List[Json], device: Json) -> Json:
         "power_limit_w": device.get("power_limit_enforced_w") or device.get("power_limit_w"),
         "temperature_c_max": _highest(samples, "temperature_c"),
         "clocks_event_reasons": reasons(samples) or [],
-        "gpu_utilization_percent_median": median(_values(samples, "gpu_utilization_percent")),
+        "gpu_utilization_percent_median": median(_values(at_work, "gpu_utilization_percent")),
         "memory_used_mib_max": _highest(samples, "memory_used_mib"),
         "memory_total_mib": device.get("memory_total_mib"),
         "pcie_generation": _highest(samples, "pcie_generation"),

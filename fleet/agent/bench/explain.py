@@ -62,7 +62,7 @@ _TEXTS: Tuple[Tuple[str, str, str, str], ...] = (
     ),
     (
         (
-            r"Failed to find C compiler|No working C compiler found|InvalidCxxCompiler|"
+            r"Failed to find C compiler|No working C compiler found|cannot execute .?cc1|InvalidCxxCompiler|"
             r"No such file or directory: ['\"](?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)['\"]"
         ),
         "no_compiler",

@@ -15,7 +15,7 @@ from fleet.agent.bench.torch_side.units import unit_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
-    from typing import Any, Callable, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from fleet.agent.protocol import Json
 
@@ -61,6 +61,10 @@ class Output:
         self.results: List[Json] = []
         self.ended_at: List[float] = []  # of each result, on the clock of ``now``
         self.software: Optional[Json] = None
+        self.loads: List[
+            Tuple[str, float, float]
+        ] = []  # (uuid, from, to): it was kept at work, on the same clock
+        self._loaded_since: Dict[str, float] = {}
         self.lines: List[str] = []
         self._nccl: List[str] = []
         self._rest = ""
@@ -98,6 +102,8 @@ class Output:
             self._result(rest)
         elif word == "fleet:software":
             self._software(rest)
+        elif word == "fleet:load":
+            self._load(rest)
         elif word == "fleet:note":
             self._progress(rest[:500])
         else:
@@ -128,6 +134,21 @@ class Output:
         self.results.append(shaped)
         self.ended_at.append(self._now())
         self._progress(_told(shaped))
+
+    def _load(self, text: str) -> None:
+        """A GPU is kept at work from now on, or no longer."""
+        try:
+            found = _parsed(text)
+            gpus, on = [str(uuid) for uuid in found["gpus"]], bool(found["on"])
+        except (KeyError, TypeError, ValueError) as error:
+            self._keep("a load that cannot be read (%s): %s" % (error, text))
+            return
+        for uuid in gpus:
+            since = self._loaded_since.pop(uuid, None)
+            if on:
+                self._loaded_since[uuid] = self._now()
+            elif since is not None:
+                self.loads.append((uuid, since, self._now()))
 
     def _software(self, text: str) -> None:
         try:

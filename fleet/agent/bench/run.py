@@ -34,6 +34,7 @@ MARGIN_S = 30.0  # of the step's time, for ending and keeping what was found
 SHORTEST_S = 10.0  # a group that has less is not begun
 CHILD_MARGIN = 0.9  # of a group's time after which the torch side begins no further test
 SAMPLE_SLACK_S = 1.0
+WARM_S = 1.0  # a GPU says how busy it was in the second before
 # What a failure of the whole group is to its tests; anything else: failed.
 STATUS_OF = {
     "no_compiler": "not_runnable",
@@ -56,6 +57,7 @@ class Suite:
         self._report = report
         self._devices: Dict[str, Json] = {}
         self._samples: Dict[str, List[Json]] = {}
+        self._at_work: Dict[str, List[Json]] = {}  # of those, the ones taken while a GPU was kept at work
         self._notes: Dict[str, str] = {}  # of GPUs that others use, measured all the same, by address
         self._refusals: List[Optional[str]] = []  # of each group that was begun
         self.cancelled = False
@@ -212,7 +214,7 @@ class Suite:
         if ending.how == CANCELLED:
             self.cancelled = True
         if rows:  # else the GPUs were idle meanwhile
-            self._keep_samples(samples)
+            self._keep_samples(samples, output, began)
         owed = [] if self.cancelled else plan.expected(name, self._args["suite"], uuids)
         found = _completed(group, owed, output, ending, deadline_s)
         self._say_conditions(found, output, began, samples)
@@ -249,9 +251,15 @@ class Suite:
 
     # -- what was seen meanwhile ---------------------------------------------------------------------------
 
-    def _keep_samples(self, samples: List[Json]) -> None:
+    def _keep_samples(self, samples: List[Json], output: Output, began: float) -> None:
         for sample in samples:
             self._samples.setdefault(str(sample["address"]), []).append(sample)
+        address_of = {row["uuid"]: str(row["address"]) for row in self.rows}
+        for uuid, since, until in output.loads:
+            address = address_of.get(uuid)
+            if address is not None:
+                there = _inside(samples, address, since - began + WARM_S, until - began)
+                self._at_work.setdefault(address, []).extend(there)
 
     def _say_conditions(self, found: List[Json], output: Output, began: float, samples: List[Json]) -> None:
         """Each result's conditions, of the samples between the result before it on its GPUs and its own end."""
@@ -298,7 +306,8 @@ class Suite:
             address = str(row["address"])
             if address in after:
                 row["after"] = targets.state(after[address])
-            row["during"] = conditions.during(self._samples.get(address, []), self._devices[address])
+            samples, at_work = self._samples.get(address, []), self._at_work.get(address, [])
+            row["during"] = conditions.during(samples, at_work, self._devices[address])
 
 
 def _between(samples: List[Json], addresses: Any, since_s: float, until_s: float) -> List[Json]:
@@ -308,6 +317,10 @@ def _between(samples: List[Json], addresses: Any, since_s: float, until_s: float
     if inside:
         return inside
     return [one for one in of_gpus if since_s - SAMPLE_SLACK_S <= one["at_s"] <= until_s + SAMPLE_SLACK_S]
+
+
+def _inside(samples: List[Json], address: str, since_s: float, until_s: float) -> List[Json]:
+    return [one for one in samples if one["address"] == address and since_s <= one["at_s"] <= until_s]
 
 
 def _completed(

@@ -66,14 +66,20 @@ def test_a_result_that_failed_keeps_its_own_reason() -> None:
 
 def test_during_is_of_the_work_and_not_of_the_pauses() -> None:
     samples = [idle(0, 0.0, pcie_generation=1), sample(0, 1.0), sample(0, 2.0, power_draw_w=5880.0)]
-    found = conditions.during(samples, device(0))
+    found = conditions.during(samples, samples[1:], device(0))
     assert found["samples"] == 3
+    assert found["gpu_utilization_percent_median"] == samples[1]["gpu_utilization_percent"]
     assert found["sm_clock_mhz_median"] == 1935
     assert found["pcie_generation"] == 5  # an idle link is slow on purpose
     assert found["power_draw_w_max"] == 640.0  # 5880 W of a 700 W limit is not believed
     assert found["clocks_event_reasons"] == []
 
 
+def test_how_busy_it_was_is_not_known_where_no_test_kept_it_at_work() -> None:
+    found = conditions.during([idle(0, 0.0), idle(0, 1.0)], [], device(0))
+    assert found["gpu_utilization_percent_median"] is None
+
+
 def test_during_of_no_sample_has_no_figures() -> None:
-    found = conditions.during([], device(0))
+    found = conditions.during([], [], device(0))
     assert (found["samples"], found["sm_clock_mhz_median"], found["temperature_c_max"]) == (0, None, None)

@@ -84,3 +84,15 @@ def test_nccls_last_lines_outlive_much_other_output() -> None:
     output, _ = read(text)
     assert "NCCL INFO Channel" in output.text
     assert output.last_words() == "gpu01:7:9 [0] NCCL INFO Channel 00/02 : 0 1"
+
+
+def test_a_stretch_in_which_gpus_are_kept_at_work_has_a_beginning_and_an_end() -> None:
+    begin = f'fleet:load {{"gpus": ["{GPU}"], "on": true}}\n'
+    output, told = read(begin + begin.replace("true", "false") + 'fleet:load {"gpus": 3}\n')
+    assert output.loads == [(GPU, 0, 1)]
+    assert told == []
+    assert "cannot be read" in output.lines[0]
+
+
+def test_a_stretch_that_never_ends_is_none() -> None:
+    assert read(f'fleet:load {{"gpus": ["{GPU}"], "on": true}}\n')[0].loads == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -334,3 +335,19 @@ def test_instances_of_mig_are_named_by_their_own_uuid(bench: Bench) -> None:
     assert [(gpu["uuid"], gpu["mig_profile"]) for gpu in record["gpus"]] == [(small["uuid"], "1g.10gb")]
     assert of(record, "memory.copy")[0]["gpus"] == [small["uuid"]]
     assert address(0) == record["gpus"][0]["address"]
+
+
+def test_how_busy_a_gpu_was_is_of_the_time_in_which_it_was_kept_at_work(bench: Bench) -> None:
+    """Between tests it waits for the host: samples of that time say nothing."""
+
+    def trains(group: dict[str, Any], output: Output) -> Ending:
+        now = time.monotonic()
+        output.loads.append((uuid(0), now - 0.5, now + 10.0))
+        return all_results(group, output)
+
+    bench.says["training"] = trains
+    waits = [idle(0, 0.1), *(sample(0, at, gpu_utilization_percent=96) for at in (1.0, 2.0)), sample(1, 1.0)]
+    bench.during["training"] = waits
+    record = bench.record()
+    assert record["gpus"][0]["during"]["gpu_utilization_percent_median"] == 96
+    assert record["gpus"][1]["during"]["gpu_utilization_percent_median"] is None

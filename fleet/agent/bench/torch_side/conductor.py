@@ -50,6 +50,8 @@ class Account:
             if not self._software:
                 self._print(text)
             self._software = True
+        elif text.startswith(results.LOAD):
+            self._print(text)
         elif text.strip():
             self._print(text if text.startswith(results.NOTE) else results.NOTE + text)
 

@@ -22,8 +22,8 @@ _MEMORY = r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
 _ARCHITECTURE = r"no kernel image is available|PTX was compiled with an unsupported"
 _LIBCUDA = r"cannot find -lcuda\b|libcuda\.so cannot (?:be )?found"
 _COMPILER = (
-    r"Failed to find C compiler|No working C\+\+ compiler|InvalidCxxCompiler|working triton installation"
-    r"|No module named 'triton|Python\.h: No such file|torch\.compile is not supported"
+    r"Failed to find C compiler|cannot execute .?cc1|No working C\+\+ compiler|InvalidCxxCompiler"
+    r"|working triton installation|No module named 'triton|Python\.h: No such file|torch\.compile is not supported"
     r"|not yet supported for torch\.compile|Dynamo is not supported"
 )
 _SHARED_MEMORY = r"posix_fallocate|shared memory segment|/dev/shm"

@@ -1,4 +1,5 @@
-"""A result, and the lines a run prints: ``fleet:result {json}``, ``fleet:software {json}``, ``fleet:note text``.
+"""A result, and the lines a run prints: ``fleet:result {json}``, ``fleet:software {json}``, ``fleet:note text``,
+and ``fleet:load {json}`` at both ends of a stretch in which GPUs are kept at work without a pause.
 
 Every result has every key (schemas/benchmark.schema.json has their meaning). NaN and infinity never leave:
 the value becomes null and the result ``invalid``, ``non_finite``. No torch here; :mod:`.timing` has the
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-RESULT, SOFTWARE, NOTE = "fleet:result ", "fleet:software ", "fleet:note "
+RESULT, SOFTWARE, NOTE, LOAD = "fleet:result ", "fleet:software ", "fleet:note ", "fleet:load "
 MESSAGE_LIMIT = 2000
 
 
@@ -104,6 +105,11 @@ def emit(result: Json) -> None:
 def emit_software(software: Json) -> None:
     """Print what is installed, once."""
     _print(SOFTWARE + json.dumps(finite(software), allow_nan=False))
+
+
+def load(gpus: Sequence[str], on: bool) -> None:
+    """Say that these GPUs are at work from here on, or no longer: for who samples how busy they are."""
+    _print(LOAD + json.dumps({"gpus": list(gpus), "on": on}))
 
 
 def note(text: str) -> None:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 BATCHES = 2
 LIMIT = 30
+# The usual way to train, which is kept up for some seconds so that it can be seen how busy the GPU is.
+SUSTAINED = "resnet50.amp_channels_last"
+SUSTAINED_S = 3.0
+# Of cuDNN's for each convolution, the likeliest first: trying all of them takes a quarter of a minute per network.
+TRIED_ALGORITHMS = 4
 # Steps in which torch.compile works: the first, and those in which CUDA graphs are recorded.
 COMPILING_STEPS = 3
 SEED = 7
@@ -129,15 +134,15 @@ def train(bench: Bench, test: str, workload: Workload) -> Json:
     parameters = {**workload.parameters, "dtype": variant.kind, "loader": "synthetic"}
     if workload.images:
         parameters["channels_last"] = variant.channels_last
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, TRIED_ALGORITHMS
     try:
         with float32_as(variant.kind):
             if variant.mode:
                 return _compiled(bench, test, workload, variant, parameters)
             return _eager(bench, test, workload, variant, parameters)
     finally:
-        torch.backends.cudnn.benchmark = before
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = before
 
 
 def _eager(bench: Bench, test: str, workload: Workload, variant: Variant, parameters: Json) -> Json:
@@ -145,8 +150,22 @@ def _eager(bench: Bench, test: str, workload: Workload, variant: Variant, parame
     if not checked["passed"]:
         return results.wrong(test, bench.gpus, parameters, checked, wrong_words(checked))
     trained = Trained(bench, workload, variant)
-    seconds = sampled(bench.backend, trained.step(), workload.amount, test, bench.gpus, bench.budget_s, LIMIT)
+    step = trained.step()
+    seconds = sampled(bench.backend, step, workload.amount, test, bench.gpus, bench.budget_s, LIMIT)
+    if test == SUSTAINED and bench.backend.full_size:
+        _keep_up(bench, step)
     return _with_loss(bench, test, workload, trained, seconds, parameters, checked)
+
+
+def _keep_up(bench: Bench, step: Callable[[], object]) -> None:
+    """Step after step for :data:`SUSTAINED_S`, a few at a time so that they end together with it."""
+    end = time.monotonic() + SUSTAINED_S
+    results.load(bench.gpus, True)
+    while time.monotonic() < end:
+        for _ in range(4):
+            step()
+        bench.backend.synchronise()
+    results.load(bench.gpus, False)
 
 
 def check_network(bench: Bench, test: str, workload: Workload, variant: Variant) -> Json:

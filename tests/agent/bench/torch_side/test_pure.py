@@ -214,6 +214,7 @@ def test_nan_never_leaves(capsys: pytest.CaptureFixture[str]) -> None:
             "not_runnable",
             "no_compiler",
         ),
+        ("gcc: fatal error: cannot execute 'cc1': posix_spawnp: No such file", "not_runnable", "no_compiler"),
         ("InvalidCxxCompiler: No working C++ compiler found in ('g++',)", "not_runnable", "no_compiler"),
         ("/usr/bin/ld: cannot find -lcuda: No such file", "not_runnable", "libcuda_link_missing"),
         (
