@@ -1,7 +1,7 @@
 """What the next reboot changes about the GPUs by itself: modes that were set on a host and wait for it.
 
-ECC and MIG decide how much memory a GPU has and how fast it is; figures from before and after do not compare. fleet sets
-neither and takes neither back: whoever reboots a host is told beforehand.
+ECC and MIG decide how much memory a GPU has and how fast it is; figures from before and after do not compare.
+fleet sets neither and takes neither back: whoever reboots a host is told beforehand.
 """
 
 from __future__ import annotations

@@ -227,6 +227,13 @@ class TestPresence:
         assert finding.observed == {"pci": 7, "nvml": 7, "inventory": 8}
         assert evaluate(facts, {}) == []  # nobody said how many there should be
 
+    @pytest.mark.parametrize("status", ["driver_not_loaded", "timeout", "driver_library_mismatch", "error"])
+    def test_of_a_driver_that_does_not_answer_nobody_says_that_there_is_no_gpu(self, status: str) -> None:
+        changes = {"gpu_probe.status": status, "gpu_probe.devices": []}
+        counted = found(changes, wanted={"gpus": {"count": 9}})[0]
+        assert counted.what == "the PCI bus has 8 GPUs, NVML unknown, the inventory says 9"
+        assert counted.observed == {"pci": 8, "nvml": None, "inventory": 9}
+
     def test_a_gpu_that_nvml_leaves_out_counts_without_an_inventory(self) -> None:
         facts = health_facts("h100")
         del facts["gpu_probe"]["devices"][3]
@@ -368,6 +375,14 @@ class TestNvlink:
     def test_cards_without_a_bridge_are_whole(self) -> None:
         assert evaluate(nvl(0), {}) == []
 
+    @pytest.mark.parametrize(("switches", "severities"), [([], []), (None, [E])])
+    def test_links_of_which_only_is_known_that_none_is_active(
+        self, switches: list[Any] | None, severities: list[Severity]
+    ) -> None:
+        """nvidia-smi says "all links are inactive", and not how many: no fault of a card without a bridge."""
+        changes = {"gpu_probe.devices.0.nvlinks": []} | ({} if switches is None else {"nvswitches": switches})
+        assert [finding.severity for finding in found(changes)] == severities
+
     def test_the_inventory_knows_best(self) -> None:
         (first, _) = evaluate(nvl(0), {"gpus": {"nvlinks": 12}})
         assert (first.severity, first.limit_source) == (E, "gpu_nvlinks in the inventory")
@@ -434,7 +449,7 @@ class TestPersistence:
     @pytest.mark.parametrize(
         ("daemon", "words", "remedy"),
         [
-            ({"active": False, "state": "inactive", "condition": "unmet"}, "was skipped, for a condition", "modules-load"),
+            ({"active": False, "state": "inactive", "condition": "unmet"}, "was skipped, for a", "modules-load"),
             ({"active": False, "state": "failed", "condition": "met"}, "nvidia-persistenced failed", "journalctl"),
             ({"active": False, "state": "inactive", "condition": None}, "is not active", "enable --now"),
             ({"active": False}, "is not active", "enable --now"),

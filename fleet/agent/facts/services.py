@@ -1,7 +1,8 @@
 """Who else schedules work on this host: systemd, kubelet, slurmd, the GPU Operator.
 
 Whether a unit is active is read from its cgroup, which systemd makes and removes with it: no process, no
-bus. Only why one that should be active is not takes a question to systemd (:func:`why_inactive`). Where PID 1 is not systemd, processes are looked through instead.
+bus. Only why one that should be active is not takes a question to systemd (:func:`why_inactive`). Where PID 1 is
+not systemd, processes are looked through instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ KUBELET_COMMANDS = ("kubelet", "k3s", "k3s-agent", "kubelite", "k0s")
 SLURMD_UNITS = ("slurmd",)
 SLURMD_COMMANDS = ("slurmd",)
 
-UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+UNIT_FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
 DEADLINE_S = 5.0
 
 # What the GPU Operator's containers leave on a node while they run (both on tmpfs, so gone after a boot).

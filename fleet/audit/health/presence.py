@@ -15,6 +15,8 @@ from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 NEEDS = ("recovery_action",)
 _INVENTORY = "gpu_count in the inventory"
+#: Only then does an empty list mean that NVML has no GPU: of a driver that is not loaded nobody knows.
+_COUNTED = ("ok", "no_devices")
 _NVML = "NVML answers for every GPU that the driver holds"
 _RESEAT = "power the host off and on; where it is lost again, reseat or replace it"
 _RESET = (
@@ -50,12 +52,15 @@ def count(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     expected = (wanted.get("gpus") or {}).get("count")
     if fact(facts, "gpus") is None:
         return
-    there, answered = len(bound(facts)), len(devices(facts))
+    there = len(bound(facts))
+    answered: int | None = len(devices(facts))
     named = len(fact(facts, "gpu_probe.missing") or [])
-    counted = fact(facts, "gpu_probe.status") == "ok" and there > answered + named
+    counted = fact(facts, "gpu_probe.status") == "ok" and there > len(devices(facts)) + named
     if (expected is None or expected == there) and not counted:
         return
-    nvml = str(answered) if fact(facts, "gpu_probe") is not None else "unknown"
+    if fact(facts, "gpu_probe.status") not in _COUNTED and not answered:
+        answered = None
+    nvml = "unknown" if answered is None else str(answered)
     said = f", the inventory says {expected}" if expected is not None else ""
     yield self.finding(
         f"the PCI bus has {there} GPUs, NVML {nvml}{said}",
