@@ -510,7 +510,7 @@ def _unavailable(path: str, error: OSError) -> EngineUnavailable:
 def _error(status: int, raw: bytes) -> EngineError:
     text = raw.decode("utf-8", "replace").strip()
     try:
-        message = json.loads(text)["message"]
+        message = strict_json.loads(text)["message"]
     except (ValueError, KeyError, TypeError):
         message = text or "HTTP status %d" % status
     return EngineError(str(message), status)

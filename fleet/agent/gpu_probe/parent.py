@@ -20,6 +20,8 @@ import signal
 import sys
 import time
 
+from fleet.agent import strict_json
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
     import subprocess
@@ -294,7 +296,7 @@ def _python() -> List[str]:
 
 
 def _object(raw: bytes) -> Json:
-    found = json.loads(raw)
+    found = strict_json.loads(raw.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("the child wrote %r" % raw[:80])
     return found
