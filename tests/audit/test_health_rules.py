@@ -32,6 +32,7 @@ EXPECTED = {
     "health.presence.timeout": E,
     "health.presence.error": E,
     "health.presence.recovery_action": E,
+    "health.presence.vbios": W,
     "health.driver.not_loaded": E,
     "health.driver.library_mismatch": E,
     "health.driver.library_missing": E,
@@ -212,7 +213,7 @@ def test_every_value_that_rules_look_at_is_among_those_that_must_be_known() -> N
         "gpu_utilization_percent", "implausible", "max_sm_clock_mhz", "pcie.sampled_under_load", "pcie.generation_max",
         "pcie.generation_max_gpu", "pcie.generation_max_host", "power_limit_default_w", "power_limit_enforced_w",
         "power_limit_w", "remapped_rows.histogram.low", "remapped_rows.histogram.none", "temperature_margin_c",
-        "temperature_max_operating_c", "temperature_slowdown_c",
+        "temperature_max_operating_c", "temperature_slowdown_c", "vbios_version",
     }  # fmt: skip
     assert looked_at - identity - beside <= set(needs())
 
