@@ -48,6 +48,7 @@ def load(path: str | Path) -> Json:
         raise InputError([Problem(Position(str(path), 1, 1), f"the capture {what}")], remedy=_REMEDY)
     document = fill.document([], content)
     document["status"], document["message"] = called["status"], called["message"]
+    document["nvml_version"] = called["library_version"]
     return document
 
 
