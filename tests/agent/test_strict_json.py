@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fleet
-from fleet.agent import strict_json
+from fleet.agent import protocol, strict_json
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,17 @@ def test_no_other_reader_of_json_is_in_use() -> None:
             ):
                 loose.add(path.relative_to(root).as_posix())
     assert loose == OWN
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("NaN", r"not JSON: NaN is not a number of JSON: line 1 column 26 \(char 25\)"),
+        ("1e999", "not JSON: 1e999 is not a number of JSON"),
+        ('{"a": 1, "a": 2}', 'not JSON: the key "a" is here a second time'),
+        ("[" * 100_000, "not JSON: nested too deeply"),
+    ],
+)
+def test_a_message_of_a_host_is_read_so(value: str, words: str) -> None:
+    with pytest.raises(protocol.FramingError, match=words):
+        protocol.decode(f'{{"type": "x", "value":   {value}}}\n'.encode())
