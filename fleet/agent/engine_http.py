@@ -10,6 +10,8 @@ import json
 import socket
 import time
 
+from fleet.agent import strict_json
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
     from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
@@ -230,7 +232,7 @@ def error_of(status: int, raw: bytes) -> EngineError:
     """The error of an answer whose status is no success."""
     text = raw.decode("utf-8", "replace").strip()
     try:
-        message = json.loads(text)["message"]
+        message = strict_json.loads(text)["message"]
     except (ValueError, KeyError, TypeError):
         message = text or "HTTP status %d" % status
     return EngineError(str(message), status)

@@ -36,11 +36,11 @@ def encode_record(record: Json) -> bytes:
 
 def decode_record(line: bytes) -> Optional[Json]:
     """The record of a line without its newline; None unless it is exactly what a writer wrote."""
-    import json
+    from fleet.agent import strict_json
 
     try:
-        record = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
+        record = strict_json.loads(line.decode("utf-8"))
+    except ValueError:
         return None
     if not isinstance(record, dict) or not isinstance(record.get("seq"), int):
         return None

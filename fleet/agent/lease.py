@@ -49,10 +49,10 @@ class Lease:
         raw = read_bytes(self._paths.lease)
         if raw is None:
             return None
-        import json
+        from fleet.agent import strict_json
 
         try:
-            record = json.loads(raw.decode("utf-8"))
+            record = strict_json.loads(raw.decode("utf-8"))
         except ValueError:
             record = None
         if isinstance(record, dict) and isinstance(record.get("run"), str):

@@ -105,10 +105,10 @@ def load_plan(paths: Paths, run: str, segment: int) -> Optional[Plan]:
     raw = read_bytes(paths.plan(run, segment))
     if raw is None:
         return None
-    import json
+    from fleet.agent import strict_json
 
     try:
-        plan = json.loads(raw.decode("utf-8", "surrogatepass"))
+        plan = strict_json.loads(raw.decode("utf-8", "surrogatepass"))
     except ValueError as error:
         raise BadPlan("%s is not JSON: %s" % (paths.plan(run, segment), error)) from None
     if not isinstance(plan, dict):

@@ -148,8 +148,6 @@ def decode(line: bytes) -> Json:
         message = strict_json.loads(line.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise FramingError("not JSON: %s" % error) from None
-    except RecursionError:
-        raise FramingError("JSON nested too deeply") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise FramingError("not a JSON object with a type")
     return message

@@ -84,10 +84,10 @@ def collect(host: Host, textfile: Optional[str] = None) -> Json:
 
 def recorded_textfile(state_dir: str) -> Optional[str]:
     """The textfile that the last report named, or None. A report that cannot be read named none."""
-    import json
+    from fleet.agent import strict_json
 
     try:
-        found = json.loads((read_bytes(state_dir + "/" + FILE) or b"null").decode("utf-8"))
+        found = strict_json.loads((read_bytes(state_dir + "/" + FILE) or b"null").decode("utf-8"))
     except ValueError:
         return None
     named = found.get("textfile") if isinstance(found, dict) else None

@@ -44,7 +44,7 @@ Exit codes: 0 healthy, 4 findings, 1 a host could not be judged, 2 bad input, 3 
     multiple=True,
     metavar="FILE…",
     type=click.Path(path_type=Path),
-    help="Judge what nvidia-smi printed into files; no host is asked.",
+    help="Judge what nvidia-smi printed into files, or a host's own report.json; no host is asked.",
 )
 @click.option(
     "--from", "origin", type=click.Choice(["last"]), help="Judge the last reports; no host is asked."
@@ -55,7 +55,7 @@ Exit codes: 0 healthy, 4 findings, 1 a host could not be judged, 2 bad input, 3 
     metavar="SECONDS",
     default=3600.0,
     show_default=True,
-    help="With --from last: an older report is stale.",
+    help="With --from last, or of a report.json: an older report is stale.",
 )
 @connection_options
 @output_options
@@ -83,7 +83,8 @@ def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) ->
     from fleet.run.health import Asked, captured, last_known, live
 
     if options["captures"]:
-        return captured([*options["captures"], *map(Path, words)]), "captures"
+        files = [*options["captures"], *map(Path, words)]
+        return captured(files, options["max_age"]), "captures"
     if len(words) != 1:
         raise click.UsageError("give one INVENTORY, or --from-capture FILE")
     load = load_options(session, options)

@@ -349,11 +349,11 @@ def _regex_search(value: object, pattern: str) -> str | None:
 
 
 def _to_json(value: object, **options: Any) -> str:
-    return json.dumps(value, **options)
+    return json.dumps(value, **{"allow_nan": False, **options})
 
 
 def _to_nice_json(value: object, indent: int = 4) -> str:
-    return json.dumps(value, indent=indent, sort_keys=True)
+    return json.dumps(value, indent=indent, sort_keys=True, allow_nan=False)
 
 
 def _to_yaml(value: object) -> str:
@@ -389,8 +389,15 @@ def _contains(value: Iterable[object], item: object) -> bool:
     return item in value
 
 
-def _no_constant(word: str) -> object:
-    raise ValueError(f"{word} is not JSON")
+def _from_json(value: object) -> object:
+    """Read as strictly as a file of variables is: no NaN, no number too large for one, no key twice."""
+    from fleet.core.json_nodes import parse_json
+    from fleet.core.yaml import plain
+
+    document = parse_json(str(value), "the text")
+    if document.problems or document.root is None:
+        raise ValueError(f"it is not JSON: {document.problems[0] if document.problems else 'it is empty'}")
+    return plain(document.root)
 
 
 FILTERS: dict[str, Callable[..., object]] = {
@@ -400,7 +407,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "bool": _bool,
     "combine": _combine,
     "dirname": lambda value: os.path.dirname(str(value)),
-    "from_json": lambda value: json.loads(str(value), parse_constant=_no_constant),
+    "from_json": _from_json,
     "mandatory": _mandatory,
     "quote": lambda value: shlex.quote(str(value)),
     "regex_replace": _regex_replace,

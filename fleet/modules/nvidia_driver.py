@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleet.audit.facts import fact, releases
+from fleet.audit.pending import reboot_words
 from fleet.catalogue.catalogue import load as load_catalogue
 from fleet.catalogue.driver_packages import driver_repository
 from fleet.modules.base import (
@@ -27,7 +28,7 @@ from fleet.modules.base import (
 from fleet.modules.driver import preinstalled as driver_preinstalled
 from fleet.modules.driver import steps as driver_steps
 from fleet.modules.driver.gpus import Card, Refused, cards, not_listed
-from fleet.modules.driver.leave import held_back
+from fleet.modules.driver.leave import held_back, may_reboot
 from fleet.modules.driver.packages import (
     Choice,
     NotOffered,
@@ -157,7 +158,13 @@ def results(args: Json, facts: Facts, answers: Answers, context: Context) -> lis
     waits = held_back(choice, facts, context)
     if waits is not None:
         return [*found, context.result("pending", waits, remedy=context.disrupt_command)]
-    return found + _by_whoever_starts_this_host(args, facts, context)
+    return found + _by_a_reboot(args, facts, context) + _by_whoever_starts_this_host(args, facts, context)
+
+
+def _by_a_reboot(args: Json, facts: Facts, context: Context) -> list[ControllerResult]:
+    """What else the reboot does that this driver may need, said before it."""
+    also = reboot_words(facts) if may_reboot(args, facts, context) else None
+    return [context.result("finding", also)] if also is not None else []
 
 
 def _by_whoever_starts_this_host(args: Json, facts: Facts, context: Context) -> list[ControllerResult]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet.audit.leave import reasons_against
+from fleet.audit.pending import reboot_words
 from fleet.modules.base import Answers, Argument, Context, ControllerResult, Facts, Json
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ ARGUMENTS = {
 
 
 def results(args: Json, facts: Facts, answers: Answers, context: Context) -> list[ControllerResult]:
-    """``pending`` where others use the host and no leave was given; the play stops there."""
+    """``pending`` where others use the host and no leave was given; the play stops there. And what else it does."""
     reasons = _held_back(args, facts, context)
     if not reasons:
-        return []
+        also = None if _not_asked_for(args, facts) else reboot_words(facts)
+        return [context.result("finding", also)] if also is not None else []
     text = f"needs leave to reboot: {'; '.join(reasons)}"
     return [context.result("pending", text, remedy=context.disrupt_command, stops=True)]
 
@@ -44,7 +46,11 @@ def steps(args: Json, facts: Facts, answers: Answers, context: Context) -> list[
 
 
 def _held_back(args: Json, facts: Facts, context: Context) -> list[str]:
-    required = (facts.get("reboot_required") or {}).get("required")
-    if context.disrupt or (args["only_if_required"] and required is False):
+    if context.disrupt or _not_asked_for(args, facts):
         return []
     return reasons_against(facts)
+
+
+def _not_asked_for(args: Json, facts: Facts) -> bool:
+    """Whether the distribution asks for no reboot, and the task wants one only then."""
+    return bool(args["only_if_required"]) and (facts.get("reboot_required") or {}).get("required") is False

@@ -181,11 +181,22 @@ def not_permitted(facts: Any, prefix: str = "") -> Iterator[str]:
 # -- from files, from the store ---------------------------------------------------------------------
 
 
-def captured(files: Sequence[Path]) -> list[HostHealth]:
-    """Judge what nvidia-smi printed into files. Raises InputError for one that it did not print."""
-    from fleet.audit.captures import load  # brings every parser of nvidia-smi's output
+def captured(files: Sequence[Path], age_limit_s: float = LIMIT_S) -> list[HostHealth]:
+    """Judge what nvidia-smi printed into files, or what a host's timer wrote. Raises InputError for other files.
 
-    return [_captured(file, load(file)) for file in files]
+    A host's own report is stale when it is older than ``age_limit_s``.
+    """
+    from fleet.audit import captures  # brings every parser of nvidia-smi's output
+
+    found: list[HostHealth] = []
+    for file in files:
+        facts = captures.facts_of(file)
+        if facts is None:
+            found.append(_captured(file, captures.load(file)))
+        else:
+            now: dict[str, Any] = {"now_unix": time.time(), "age_limit_s": age_limit_s}
+            found.append(_judged(HostHealth(str(file)), facts, now))
+    return found
 
 
 def _captured(file: Path, probe: Mapping[str, Any]) -> HostHealth:

@@ -104,7 +104,9 @@ def test_options_that_are_none_are_answered_with_the_usage(paths: Paths, options
     assert "usage: report" in done.stderr
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"textfile": 3}', '{"textfile": null}', "\xff"])
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "[]", "[" * 100_000, '{"textfile": 3}', '{"textfile": null}', "\xff"]
+)
 def test_a_report_that_names_no_textfile_named_none(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "report.json").write_text(content, encoding="latin-1")

@@ -32,6 +32,7 @@ EXPECTED = {
     "health.presence.timeout": E,
     "health.presence.error": E,
     "health.presence.recovery_action": E,
+    "health.presence.vbios": W,
     "health.driver.not_loaded": E,
     "health.driver.library_mismatch": E,
     "health.driver.library_missing": E,
@@ -212,7 +213,7 @@ def test_every_value_that_rules_look_at_is_among_those_that_must_be_known() -> N
         "gpu_utilization_percent", "implausible", "max_sm_clock_mhz", "pcie.sampled_under_load", "pcie.generation_max",
         "pcie.generation_max_gpu", "pcie.generation_max_host", "power_limit_default_w", "power_limit_enforced_w",
         "power_limit_w", "remapped_rows.histogram.low", "remapped_rows.histogram.none", "temperature_margin_c",
-        "temperature_max_operating_c", "temperature_slowdown_c",
+        "temperature_max_operating_c", "temperature_slowdown_c", "vbios_version",
     }  # fmt: skip
     assert looked_at - identity - beside <= set(needs())
 
@@ -226,6 +227,13 @@ class TestPresence:
         assert finding.what == "the PCI bus has 7 GPUs, NVML 7, the inventory says 8"
         assert finding.observed == {"pci": 7, "nvml": 7, "inventory": 8}
         assert evaluate(facts, {}) == []  # nobody said how many there should be
+
+    @pytest.mark.parametrize("status", ["driver_not_loaded", "timeout", "driver_library_mismatch", "error"])
+    def test_of_a_driver_that_does_not_answer_nobody_says_that_there_is_no_gpu(self, status: str) -> None:
+        changes = {"gpu_probe.status": status, "gpu_probe.devices": []}
+        counted = found(changes, wanted={"gpus": {"count": 9}})[0]
+        assert counted.what == "the PCI bus has 8 GPUs, NVML unknown, the inventory says 9"
+        assert counted.observed == {"pci": 8, "nvml": None, "inventory": 9}
 
     def test_a_gpu_that_nvml_leaves_out_counts_without_an_inventory(self) -> None:
         facts = health_facts("h100")
@@ -368,6 +376,14 @@ class TestNvlink:
     def test_cards_without_a_bridge_are_whole(self) -> None:
         assert evaluate(nvl(0), {}) == []
 
+    @pytest.mark.parametrize(("switches", "severities"), [([], []), (None, [E])])
+    def test_links_of_which_only_is_known_that_none_is_active(
+        self, switches: list[Any] | None, severities: list[Severity]
+    ) -> None:
+        """nvidia-smi says "all links are inactive", and not how many: no fault of a card without a bridge."""
+        changes = {"gpu_probe.devices.0.nvlinks": []} | ({} if switches is None else {"nvswitches": switches})
+        assert [finding.severity for finding in found(changes)] == severities
+
     def test_the_inventory_knows_best(self) -> None:
         (first, _) = evaluate(nvl(0), {"gpus": {"nvlinks": 12}})
         assert (first.severity, first.limit_source) == (E, "gpu_nvlinks in the inventory")
@@ -431,11 +447,24 @@ class TestClocksThermalPower:
 
 
 class TestPersistence:
-    def test_a_unit_that_was_skipped_is_not_called_failed(self) -> None:
-        changes = {**device(persistence_mode=False), "driver.persistence_daemon.active": False}
-        (finding,) = found(changes)
-        assert "not active (its unit is skipped" in finding.what
-        assert "failed" not in finding.what
+    @pytest.mark.parametrize(
+        ("daemon", "words", "remedy"),
+        [
+            ({"active": False, "state": "inactive", "condition": "unmet"}, "was skipped, for a", "modules-load"),
+            ({"active": False, "state": "failed", "condition": "met"}, "nvidia-persistenced failed", "journalctl"),
+            ({"active": False, "state": "inactive", "condition": None}, "is not active", "enable --now"),
+            ({"active": False}, "is not active", "enable --now"),
+            ({"active": True}, "though nvidia-persistenced runs", "enable --now"),
+        ],
+    )  # fmt: skip
+    def test_off_with_what_the_daemon_has_to_do_with_it(
+        self, daemon: dict[str, Any], words: str, remedy: str
+    ) -> None:
+        (finding,) = found({**device(persistence_mode=False), "driver.persistence_daemon": daemon})
+        assert (finding.id, finding.severity) == ("health.persistence.off", W)
+        assert words in finding.what
+        assert ("failed" in finding.what) == (daemon.get("state") == "failed")
+        assert remedy in finding.remedy
 
     def test_right_after_a_boot_it_is_not_judged(self) -> None:
         assert found({**device(persistence_mode=False), "uptime_s": 30.0}) == []

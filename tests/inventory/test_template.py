@@ -11,6 +11,7 @@ from fleet.core.template import SecretTemplate, Templar, Unsafe
 PASSWORD = Secret("open-sesame", "pw")
 VARIABLES = {
     "n": 1,
+    "huge": float("inf"),
     "m": "{{ n }}",
     "text": "x{{ m }}",
     "items_": [1, "{{ text }}"],
@@ -103,6 +104,14 @@ def test_what_lies_beside_a_secret_is_not_one():
         ("{{ lookup('env', 'HOME') }}", "use !secret env|file|command"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ pw | from_json }}", "fails on a secret value"),
+        ("{{ '{' | from_json }}", "it is not JSON: "),
+        ("{{ '' | from_json }}", "it is not JSON: "),
+        ("{{ '[NaN]' | from_json }}", "it is not JSON: "),
+        ("{{ '[1e999]' | from_json }}", "1e999 is not a number that can be used"),
+        ('{{ \'{"a": 1, "a": 2}\' | from_json }}', "a is here for the second time"),
+        ("{{ ('[' * 200) | from_json }}", "levels deep"),
+        ("{{ huge | to_json }}", "JSON"),
+        ("{{ huge | to_nice_json }}", "JSON"),
     ],
 )
 def test_errors_stand_at_the_values_place(source, words):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import types
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,13 +222,56 @@ class TestCaptures:
     def test_a_file_is_judged_as_a_host_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         probe = healthy_probe("h100", {"devices.0.status": "lost", "devices.1.temperature_c": None})
         probe["devices"][1]["absent"]["temperature_c"] = absent("not_collected")
-        captures: Any = types.ModuleType("fleet.audit.captures")
-        captures.load = lambda path: probe
-        monkeypatch.setitem(sys.modules, "fleet.audit.captures", captures)
+        monkeypatch.setattr("fleet.audit.captures.facts_of", lambda path: None)
+        monkeypatch.setattr("fleet.audit.captures.load", lambda path: probe)
         (host,) = captured([tmp_path / "gpu07.xml"])
         assert [finding.id for finding in host.findings] == ["health.presence.lost"]
         assert host.notes[-1] == "not in the capture: temperature_c"
         assert validate(document([host], source="captures", inventory=None), "health") == []
+
+
+class TestReportsOfTheTimer:
+    """What a host's own timer wrote down, brought here by hand."""
+
+    @staticmethod
+    def file(folder: Path, facts: dict[str, Any], **more: Any) -> Path:
+        document = {
+            "schema": "fleet.agent-report/1", "written_at": facts["collected_at"], "duration_s": 0.4,
+            "simulated": facts["simulated"], "fleet_version": "1", "bundle": "0" * 64, "textfile": None,
+            "facts": facts, **more,
+        }  # fmt: skip
+        path = folder / "report.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    @pytest.mark.parametrize(
+        ("later_s", "status", "code"), [(600.0, "healthy", 0), (3601.0, "stale", 4), (86400.0, "stale", 4)]
+    )
+    def test_one_that_is_old_is_stale_however_well_it_says_the_host_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: float, status: str, code: int
+    ) -> None:
+        monkeypatch.setattr("fleet.run.health.time.time", lambda: NOW + later_s)
+        (host,) = captured([self.file(tmp_path, health_facts("h100"))], age_limit_s=3600.0)
+        assert (host.status, host.exit_code("error")) == (status, code)
+
+    def test_a_probe_that_hung_is_told_and_no_number_of_before(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("fleet.run.health.time.time", lambda: NOW)
+        hung = {"gpu_probe.status": "timeout", "gpu_probe.devices": []}
+        (host,) = captured([self.file(tmp_path, health_facts("h100", hung))])
+        assert [finding.id for finding in host.findings] == ["health.presence.timeout"]
+
+    @pytest.mark.parametrize(
+        "content",
+        ['{"schema": "fleet.agent-report/1", "facts": {"uptime_s": NaN}}', '{"schema": "x"}', "{", '{"a": 1e999}',
+         '{"schema": "fleet.agent-report/1"}'],
+    )  # fmt: skip
+    def test_what_is_none_is_refused_by_name(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "report.json").write_text(content)
+        with pytest.raises(InputError) as refused:
+            captured([tmp_path / "report.json"])
+        assert "report.json" in str(refused.value.problems[0].position)
 
 
 def test_what_was_not_permitted_is_found_at_any_depth() -> None:

@@ -6,9 +6,9 @@ Results come from another program: each is brought into the record's shape, and 
 
 from __future__ import annotations
 
-import json
 import time
 
+from fleet.agent import strict_json
 from fleet.agent.bench import explain
 from fleet.agent.bench.record import finite
 from fleet.agent.bench.torch_side.units import unit_of
@@ -195,7 +195,7 @@ def _discarded(found: Json) -> str:
 
 def _parsed(text: str) -> Any:
     """JSON; Python's NaN and Infinity are let through here, to be found and named by :func:`shape`."""
-    return json.loads(text)
+    return strict_json.loads(text, any_number=True)
 
 
 def _text_of(name: str, value: Any) -> Any:

@@ -185,9 +185,11 @@ def versions(said: str) -> Json:
     for line in said.splitlines():
         if line.startswith("fleet:versions "):
             try:
-                found = strict_json.loads(line[len("fleet:versions ") :])
+                told = strict_json.loads(line[len("fleet:versions ") :])
             except ValueError:
                 continue
+            if isinstance(told, dict):
+                found = told
     return found
 
 

@@ -76,11 +76,10 @@ def _signature(host: Host, differences: List[Difference]) -> Json:
 
 
 def _read(host: Host) -> Json:
-    import json
+    from fleet.agent import strict_json
 
     try:
-        with open(_path(host), encoding="utf-8") as file:
-            found = json.load(file)
+        found = strict_json.load(_path(host))
     except (OSError, ValueError):
         return {}  # none planned, or cut short by a crash: then this one is the first
     return found if isinstance(found, dict) else {}

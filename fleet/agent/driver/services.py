@@ -26,11 +26,10 @@ DEADLINE_S = 180.0  # the fabric manager trains every link before it is up
 
 def left_stopped(host: Host) -> List[str]:
     """The units that fleet stopped and has not started again, on this host."""
-    import json
+    from fleet.agent import strict_json
 
     try:
-        with open(_path(host), encoding="utf-8") as file:
-            names = json.load(file)
+        names = strict_json.load(_path(host))
     except (OSError, ValueError):
         return []  # no such note, or cut short by a crash before anything was stopped
     return [str(name) for name in names] if isinstance(names, list) else []

@@ -7,9 +7,9 @@ three keys at known places are wanted. Used by :mod:`.container_toolkit`, by con
 
 from __future__ import annotations
 
-import json
 import re
 
+from fleet.agent import strict_json
 from fleet.agent.facts import links, read_text
 
 TYPE_CHECKING = False
@@ -60,7 +60,7 @@ def parse(text: str) -> Json:
 
 
 def _from_json(text: str) -> Tuple[Optional[str], List[str]]:
-    document = json.loads(text)
+    document = strict_json.loads(text)
     devices = document.get("devices")
     listed = devices if isinstance(devices, list) else []
     return document.get("kind"), [str(one.get("name")) for one in listed if isinstance(one, dict)]

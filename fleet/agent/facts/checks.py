@@ -5,8 +5,9 @@ Written by the resources :mod:`fleet.agent.resources.container_check` and :mod:`
 
 from __future__ import annotations
 
-import json
 import os
+
+from fleet.agent import strict_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
@@ -50,12 +51,7 @@ def collect(host: Host) -> Json:
 
 
 def _read(place: str) -> Json:
-    with open(place, encoding="utf-8") as file:
-        found = json.load(file, parse_constant=_refuse)
+    found = strict_json.load(place)
     if not isinstance(found, dict):
         raise ValueError("checks/%s holds no object" % os.path.basename(place))
     return found
-
-
-def _refuse(word: str) -> None:
-    raise ValueError("%s is not JSON" % word)

@@ -188,12 +188,15 @@ def _services(host: Host, any_loaded: bool) -> Json:
         for name in host.dpkg.names()
         if name.startswith("nvidia-fabric") and host.dpkg.installed(name)
     }
+    persistence: Json = {"active": active("nvidia-persistenced", "nvidia-persiste")}
+    if any_loaded and slice_path is not None and not persistence["active"]:
+        persistence.update(services.why_inactive(host, "nvidia-persistenced.service"))
     return {
         "fabric_manager": {
             "version": fabric_manager_version(installed),
             "active": active("nvidia-fabricmanager", "nv-fabricmanager"),
         },
-        "persistence_daemon": {"active": active("nvidia-persistenced", "nvidia-persiste")},
+        "persistence_daemon": persistence,
     }
 
 

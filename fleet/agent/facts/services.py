@@ -1,7 +1,8 @@
 """Who else schedules work on this host: systemd, kubelet, slurmd, the GPU Operator.
 
 Whether a unit is active is read from its cgroup, which systemd makes and removes with it: no process, no
-bus. Where PID 1 is not systemd, processes are looked through instead.
+bus. Only why one that should be active is not takes a question to systemd (:func:`why_inactive`). Where PID 1 is
+not systemd, processes are looked through instead.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ KUBELET_UNITS = (
 KUBELET_COMMANDS = ("kubelet", "k3s", "k3s-agent", "kubelite", "k0s")
 SLURMD_UNITS = ("slurmd",)
 SLURMD_COMMANDS = ("slurmd",)
+
+UNIT_FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
+DEADLINE_S = 5.0
 
 # What the GPU Operator's containers leave on a node while they run (both on tmpfs, so gone after a boot).
 GPU_OPERATOR_PATHS = ("/run/nvidia/validations", "/run/nvidia/driver/etc")
@@ -87,6 +96,31 @@ def activity(host: Host, slice_path: Optional[str], units: Sequence[str], comman
         return {"active": unit is not None, "evidence": "unit %s is active" % unit if unit else None}
     pid = running(host, commands)
     return {"active": pid is not None, "evidence": "process %d" % pid if pid is not None else None}
+
+
+def why_inactive(host: Host, unit: str) -> Json:
+    """{"state", "condition": "met" | "unmet" | None} of a unit that is not active; {} where it has no file here.
+
+    A unit that systemd skipped since a condition was not met (``ConditionPathExistsGlob=/dev/nvidia*`` before the
+    driver made its devices) is ``inactive``, and neither failed nor well. ``condition`` is None where systemd never
+    looked at it. Costs a process, so it is asked of units only that should be active.
+    """
+    from fleet.agent.resources.base import StepFailed
+
+    if not any(os.path.exists(host.path("%s/%s" % (folder, unit))) for folder in UNIT_FOLDERS):
+        return {}
+    properties = "ActiveState,ConditionResult,ConditionTimestampMonotonic"
+    try:
+        shown = host.run(["systemctl", "show", "--property=" + properties, "--", unit], deadline_s=DEADLINE_S)
+    except StepFailed:
+        return {}
+    if not shown.ok:
+        return {}
+    said = dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
+    condition = {"yes": "met", "no": "unmet"}.get(said.get("ConditionResult", ""))
+    if said.get("ConditionTimestampMonotonic", "0") in ("", "0"):
+        condition = None  # "no" is also what stands there before it was looked at
+    return {"state": said.get("ActiveState") or None, "condition": condition}
 
 
 def collect(host: Host) -> Json:

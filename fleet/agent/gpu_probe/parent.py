@@ -22,6 +22,7 @@ import signal
 import sys
 import time
 
+from fleet.agent import strict_json
 from fleet.agent.gpu_probe.child import FUNCTION_BYTES
 
 TYPE_CHECKING = False
@@ -321,7 +322,7 @@ def _python() -> List[str]:
 
 
 def _object(raw: bytes) -> Json:
-    found = json.loads(raw)
+    found = strict_json.loads(raw.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("the child wrote %r" % raw[:80])
     return found

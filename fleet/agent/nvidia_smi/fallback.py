@@ -175,6 +175,7 @@ def _failed(called: Json, exit_code: Optional[int]) -> Json:
     document = fill.document([], "")
     document["status"], document["message"] = called["status"], called["message"]
     document["nvml_error"] = states.nvml_error_of(exit_code)
+    document["nvml_version"] = called.get("library_version") or document["nvml_version"]
     if called.get("address"):
         document["devices"] = [fill.unreadable(named) for named in states.gpus_named(called["message"] or "")]
     return document

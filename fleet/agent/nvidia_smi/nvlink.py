@@ -19,15 +19,18 @@ _LINK = re.compile(r"\s+Link (\d+): (?:(\d+)(?:\.(\d{1,3}))? GB/s|(<inactive>))\
 _SENTENCES = (
     ("not supported for devices in mig mode", "mig"),
     ("does not have or support nvlink", "not_supported"),
-    ("all links are inactive", "error"),  # how many there are is not said
 )
+# Of a GPU with links none of which is up, such as a card without a bridge: no fault by itself, and how many there
+# are is not said.
+_NONE_ACTIVE = "all links are inactive"
 
 
 def parse(text: str) -> List[Json]:
     """[{"index", "uuid", "links": [{"link", "active", "speed_mb_s"}] | None, "reason", "text"}].
 
     ``links`` is None where a sentence stands in their place: ``text``, with its ``reason`` of a Device's
-    absent values. Nothing at all is printed where no GPU has links.
+    absent values; it is empty where the sentence is that none is active. Nothing at all is printed where no GPU
+    has links.
     """
     found: List[Json] = []
     for line in text.splitlines():
@@ -48,6 +51,9 @@ def parse(text: str) -> List[Json]:
             found[-1]["links"] = links
         elif found and line.strip() and found[-1]["links"] is None:
             found[-1]["text"] = line.strip()[:200]
+            if _NONE_ACTIVE in line.lower():
+                found[-1]["links"] = []
+                continue
             reasons = [reason for sentence, reason in _SENTENCES if sentence in line.lower()]
             found[-1]["reason"] = next(iter(reasons), "error")
     return found

@@ -130,11 +130,10 @@ def _verify(host: Host, release: str, image: str, wanted: List[str]) -> None:
 
 
 def _known_to_lack(host: Host, image: str) -> List[str]:
-    import json
+    from fleet.agent import strict_json
 
     try:
-        with open(_path(host), encoding="utf-8") as file:
-            known = json.load(file).get(image) or {}
+        known = strict_json.load(_path(host)).get(image) or {}
     except (OSError, ValueError, AttributeError):
         return []  # nothing was ever found lacking, or the note was cut short by a crash
     return list(known["lacks"]) if known.get("image") == files.changed_at(host, image) else []

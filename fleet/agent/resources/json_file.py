@@ -100,6 +100,8 @@ def object_in(data: bytes) -> Json:
     """The object in ``data``, {} where it is empty. Raises NoObject."""
     import json
 
+    from fleet.agent import strict_json
+
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -110,11 +112,13 @@ def object_in(data: bytes) -> Json:
     if not text.strip():
         return {}
     try:
-        document = json.loads(text, parse_constant=_no_constant)
+        document = strict_json.loads(text)
+    except strict_json.Refused as error:
+        raise NoObject(_place(text, error.pos), "is not JSON: %s" % error.msg) from None
     except json.JSONDecodeError as error:
         place, words = _diagnosis(text, error.pos, error.msg)
         raise NoObject(_place(text, place), words) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:  # of Python itself, such as a whole number of too many digits
         raise NoObject((1, 1), str(error)) from None
     if not isinstance(document, dict):
         kind = {list: "an array", str: "a string", bool: "true or false"}.get(
@@ -190,10 +194,6 @@ def _without(document: Any, parts: List[str]) -> Any:
     else:
         result[parts[0]] = _without(result[parts[0]], parts[1:])
     return result
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError("holds %s, which is not JSON" % name)
 
 
 def _diagnosis(text: str, place: int, said: str) -> Tuple[int, str]:

@@ -13,6 +13,7 @@ import base64
 import json
 import os
 
+from fleet.agent import strict_json
 from fleet.agent.engine import EngineError, EngineUnavailable
 from fleet.agent.files import make_folders, read_bytes
 from fleet.agent.protocol import KNOWN_AFTER_APPLY, OK, Json
@@ -148,7 +149,7 @@ def _load(path: str) -> Tuple[Json, Optional[str]]:
     except FileNotFoundError:
         return {}, None
     try:
-        config = json.loads(text) if text.strip() else {}
+        config = strict_json.loads(text) if text.strip() else {}
     except ValueError as error:
         raise StepFailed("%s is not valid JSON: %s" % (path, error), "mend or remove that file") from None
     if not isinstance(config, dict):

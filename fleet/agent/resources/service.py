@@ -305,11 +305,10 @@ def _reflected_path(host: Host, name: str) -> str:
 
 
 def _reflected(host: Host, name: str) -> Json:
-    import json
+    from fleet.agent import strict_json
 
     try:
-        with open(_reflected_path(host, name), encoding="utf-8") as file:
-            known = json.load(file)
+        known = strict_json.load(_reflected_path(host, name))
     except (OSError, ValueError):
         return {}  # never written, or cut short by a crash: the unit's start time decides
     return known if isinstance(known, dict) else {}

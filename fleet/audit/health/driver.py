@@ -46,9 +46,11 @@ def not_loaded(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 def library_mismatch(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """The library of the driver is that of the loaded module."""
     loaded, library = fact(facts, "driver.loaded.version"), fact(facts, "driver.library_version")
-    apart = (
-        f": {loaded} is loaded, the library is {library}" if loaded and library and loaded != library else ""
-    )
+    if loaded and library and loaded != library:
+        apart = f": {loaded} is loaded, the library is {library}"
+    else:  # what nvidia-smi said of its own
+        said = fact(facts, "gpu_probe.nvml_version")
+        apart = f": the library is {said}" if said and not loaded else ""
     yield from _state(
         self,
         facts,

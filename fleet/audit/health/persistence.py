@@ -35,19 +35,32 @@ def off(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
                 observed=False,
                 limit=True,
                 source="NVIDIA driver persistence: the daemon is the way to keep it on",
-                remedy=f"systemctl enable --now {_DAEMON}, or once: nvidia-smi -pm 1",
+                remedy=_remedy(facts),
                 gpu=address,
             )
 
 
-def _why(facts: Facts) -> str:
-    """What the daemon has to do with it: one that its unit skipped at boot is inactive, and not failed."""
-    if fact(facts, "driver.persistence_daemon.active"):
-        return f", though {_DAEMON} runs"
-    if fact(facts, "driver.persistence_daemon.active") is False:
+def _remedy(facts: Facts) -> str:
+    daemon = fact(facts, "driver.persistence_daemon") or {}
+    if daemon.get("condition") == "unmet":
         return (
-            f": {_DAEMON} is not active (its unit is skipped where /dev/nvidia* was not there yet at boot)"
-            if _DAEMON in (fact(facts, "packages.installed") or {})
-            else f": {_DAEMON} is not active"
+            f"systemctl start {_DAEMON}; where it is skipped again at boot, load nvidia early: a line nvidia in"
+            " /etc/modules-load.d"
         )
-    return ""
+    if daemon.get("state") == "failed":
+        return f"journalctl -u {_DAEMON} -n 50; then systemctl restart {_DAEMON}"
+    return f"systemctl enable --now {_DAEMON}, or once: nvidia-smi -pm 1"
+
+
+def _why(facts: Facts) -> str:
+    """What the daemon has to do with it: a unit that was skipped at boot is inactive, and neither failed nor well."""
+    daemon = fact(facts, "driver.persistence_daemon") or {}
+    if daemon.get("active"):
+        return f", though {_DAEMON} runs"
+    if daemon.get("active") is None:
+        return ""
+    if daemon.get("condition") == "unmet":
+        return f": {_DAEMON} was skipped, for a condition of its unit was not met when it was to start (/dev/nvidia*)"
+    if daemon.get("state") == "failed":
+        return f": {_DAEMON} failed"
+    return f": {_DAEMON} is not active"

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet.audit.facts import Facts, fact
-from fleet.audit.findings import Finding
+from fleet.audit.findings import Finding, Severity
 from fleet.audit.health.devices import Device, bound, devices, on_bus
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 NEEDS = ("recovery_action",)
 _INVENTORY = "gpu_count in the inventory"
+#: Only then does an empty list mean that NVML has no GPU: of a driver that is not loaded nobody knows.
+_COUNTED = ("ok", "no_devices")
 _NVML = "NVML answers for every GPU that the driver holds"
 _RESEAT = "power the host off and on; where it is lost again, reseat or replace it"
 _RESET = (
@@ -50,12 +52,15 @@ def count(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     expected = (wanted.get("gpus") or {}).get("count")
     if fact(facts, "gpus") is None:
         return
-    there, answered = len(bound(facts)), len(devices(facts))
+    there = len(bound(facts))
+    answered: int | None = len(devices(facts))
     named = len(fact(facts, "gpu_probe.missing") or [])
-    counted = fact(facts, "gpu_probe.status") == "ok" and there > answered + named
+    counted = fact(facts, "gpu_probe.status") == "ok" and there > len(devices(facts)) + named
     if (expected is None or expected == there) and not counted:
         return
-    nvml = str(answered) if fact(facts, "gpu_probe") is not None else "unknown"
+    if fact(facts, "gpu_probe.status") not in _COUNTED and not answered:
+        answered = None
+    nvml = "unknown" if answered is None else str(answered)
     said = f", the inventory says {expected}" if expected is not None else ""
     yield self.finding(
         f"the PCI bus has {there} GPUs, NVML {nvml}{said}",
@@ -224,4 +229,32 @@ def recovery_action(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Findin
             source="NVML, GPU recovery action",
             remedy=_RECOVERY.get(str(action), "drain the host and reboot it").format(address=address),
             gpu=address,
+        )
+
+
+@rule(
+    "health.presence.vbios",
+    known_bad=Sample({"gpu_probe.devices.1.vbios_version": "96.00.61.00.01"}, model="h100"),
+    severity=Severity.WARNING,
+)
+def vbios(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
+    """GPUs of one product in a host have the same VBIOS."""
+    products: dict[tuple[object, ...], dict[str, list[str]]] = {}
+    for device in devices(facts):
+        version = fact(device, "vbios_version")
+        product = tuple(fact(device, key) for key in ("device_id", "subsystem_vendor_id", "subsystem_id"))
+        if version is not None and product[0] is not None:
+            products.setdefault(product, {}).setdefault(version, []).append(str(device["address"]))
+    for versions in products.values():
+        if len(versions) < 2:
+            continue
+        most = max(sorted(versions), key=lambda version: len(versions[version]))
+        others = {version: gpus for version, gpus in sorted(versions.items()) if version != most}
+        said = "; ".join(f"{version} on {', '.join(gpus)}" for version, gpus in others.items())
+        yield self.finding(
+            f"GPUs of one product have different VBIOS: {most} on {len(versions[most])}, {said}",
+            observed={version: len(gpus) for version, gpus in sorted(versions.items())},
+            limit="one version",
+            source="azurehpc-health-checks and imbue's cluster-health compare them too",
+            remedy="ask the vendor for the VBIOS of this product; mixed ones may differ in clocks and power",
         )

@@ -17,6 +17,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from fleet.agent import strict_json
 from fleet.core.errors import InputError, Problem
 
 Json = dict[str, Any]
@@ -96,7 +97,7 @@ def validate(document: Mapping[str, Any], where: str = "hardware file") -> None:
 def load(path: Path) -> Json:
     """Read and check the hardware file ``path``. Raises InputError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = strict_json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read hardware file {path}: {error.strerror}") from None
     except ValueError as error:

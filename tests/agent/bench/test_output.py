@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fleet.agent.bench.output import KEPT_LINES, Output
 from fleet.core.schema import validate
 from tests.benchmarks import record
@@ -77,6 +79,19 @@ def test_broken_lines_are_kept_as_text() -> None:
     output, _ = read("fleet:result {broken\nfleet:result []\nfleet:result 3\nfleet:software nothing\n")
     assert output.results == []
     assert len(output.lines) == 4
+
+
+@pytest.mark.parametrize(
+    "rest", ['{"test": "burn", "value": 1, "value": 2}', "[" * 5_000, '{"test": ' * 5_000]
+)
+@pytest.mark.parametrize("word", ["result", "load", "software"])
+def test_a_line_that_two_readers_would_read_otherwise_is_text_and_costs_no_other(
+    word: str, rest: str
+) -> None:
+    output, _ = read(f"fleet:{word} {rest}\n" + result_line("memory.copy", [GPU], 1980.4))
+    assert [one["test"] for one in output.results] == ["memory.copy"]
+    assert output.software is None
+    assert len(output.lines) == 1
 
 
 def test_nccls_last_lines_outlive_much_other_output() -> None:

@@ -145,6 +145,6 @@ def test_nan_never_reaches_the_disk_and_is_refused_when_read(host: Host, root: P
     kept = record.keep(host, {**FOUND, "key": {"x": math.inf}, "duration_s": math.nan})
     assert (kept["duration_s"], kept["key"]["x"]) == (None, None)
     (root / "state/checks/benchmark.json").write_text('{"value": NaN}')
-    with pytest.raises(ValueError, match="NaN is not JSON"):
+    with pytest.raises(ValueError, match="NaN is not a number of JSON"):
         checks.read_benchmark(host)
     assert record.last(host) is None

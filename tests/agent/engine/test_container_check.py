@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.agent.container_check.seen import PROBE, SCRIPT, rows
+from fleet.agent.container_check.seen import PROBE, SCRIPT, rows, versions
 from fleet.agent.facts import checks
 from fleet.agent.process import Result
 from fleet.agent.resources import load
@@ -433,3 +433,20 @@ def test_the_script_and_the_probe_run_where_there_is_no_torch(tmp_path: Path) ->
     first, code, *rest = done.stdout.splitlines()
     assert (first, code) == ("No devices were found", "fleet:exit 6")
     assert any(line.startswith("fleet:versions {") for line in rest)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"at": 1e999}', '{"at": NaN}', '{"at": 1, "at": 2}', "[" * 100_000, "[]"]
+)
+def test_a_record_that_two_readers_would_read_otherwise_is_no_record(box: Box, content: str) -> None:
+    place = Path(checks.path(box.host))
+    place.parent.mkdir(parents=True)
+    place.write_text(content)
+    with pytest.raises(ValueError):
+        checks.read(box.host)
+
+
+@pytest.mark.parametrize("said", ["3", "[]", "null", '{"torch": NaN}', "[" * 100_000])
+def test_versions_that_are_no_object_are_none(said: str) -> None:
+    assert versions(f"fleet:versions {said}\n") == {}
+    assert versions(f'fleet:versions {{"torch": "2"}}\nfleet:versions {said}\n') == {"torch": "2"}

@@ -9,6 +9,7 @@ import pytest
 
 from fleet.agent import facts
 from fleet.agent.facts import driver
+from fleet.agent.process import Result
 
 from .elf import module
 from .test_facts_document import check
@@ -209,6 +210,45 @@ def test_services_are_active_while_their_cgroup_is_there(machine: Any) -> None:
     machine.write("/var/lib/dpkg/status", status % "deinstall ok config-files")
     machine.invalidate()
     assert collect(machine)["fabric_manager"]["version"] is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        # A condition on /dev/nvidia* that was not met at boot: neither failed nor well.
+        (
+            "ActiveState=inactive\nConditionResult=no\nConditionTimestampMonotonic=8123456\n",
+            {"active": False, "state": "inactive", "condition": "unmet"},
+        ),
+        (
+            "ActiveState=failed\nConditionResult=yes\nConditionTimestampMonotonic=8123456\n",
+            {"active": False, "state": "failed", "condition": "met"},
+        ),
+        # Never to be started: systemd shows "no" for what it has not looked at.
+        (
+            "ActiveState=inactive\nConditionResult=no\nConditionTimestampMonotonic=0\n",
+            {"active": False, "state": "inactive", "condition": None},
+        ),
+    ],
+)
+def test_why_the_persistence_daemon_is_not_active(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, shown: str, expected: dict[str, Any]
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(argv: list[str], **options: Any) -> Result:
+        asked.append(argv)
+        return Result(0, shown)
+
+    monkeypatch.setattr(machine, "run", run)
+    machine.write("/usr/lib/systemd/system/nvidia-persistenced.service", "[Unit]\n")
+    assert collect(machine)["persistence_daemon"] == {"active": False}  # no driver is loaded
+    load(machine, "nvidia", "580.159.03")
+    assert collect(machine)["persistence_daemon"] == expected
+    assert [(argv[0], argv[-1]) for argv in asked] == [("systemctl", "nvidia-persistenced.service")]
+    machine.write("/sys/fs/cgroup/system.slice/nvidia-persistenced.service/cgroup.procs", "12\n")
+    assert collect(machine)["persistence_daemon"] == {"active": True}
+    assert len(asked) == 1  # one that is active costs no process
 
 
 class TestRunFile:

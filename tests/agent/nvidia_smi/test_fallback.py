@@ -154,6 +154,7 @@ def test_a_failure_is_told_and_shows_no_gpu(
     document = fallback.probe(host(tmp_path, lambda argv: answer), 10.0)
     assert_document(document)
     assert (document["status"], document["nvml_error"], document["devices"]) == (status, nvml_error, [])
+    assert document["nvml_version"] == ("580.95" if answer is MISMATCH else None)
 
 
 def test_a_gpu_that_only_the_failure_names_is_shown(tmp_path: Path) -> None:

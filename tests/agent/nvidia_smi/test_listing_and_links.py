@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fleet.agent.gpu_probe.device import empty_device
 from fleet.agent.nvidia_smi import listing, nvlink, text
 from tests.agent.nvidia_smi.outputs import UUIDS, text_of
 from tests.agent.nvidia_smi.test_text import MIG
@@ -68,13 +69,24 @@ def test_links_have_exact_speeds_and_an_inactive_one_has_none() -> None:
     assert device["absent"]["nvlinks.0.remote_address"]["reason"] == "not_collected"
 
 
+@pytest.mark.parametrize("word", ["inactive", "inActive"])
+def test_links_that_are_all_inactive_are_known_to_be_so(word: str) -> None:
+    said = f"NVML: Unable to retrieve NVLink information as all links are {word}"
+    printed = f"GPU 0: NVIDIA Testbed T1 (UUID: GPU-1)\n{said}\n"
+    (gpu,) = nvlink.parse(printed)
+    assert (gpu["links"], gpu["reason"]) == ([], None)
+    device = empty_device("0000:01:00.0", "not_collected")
+    device["uuid"] = "GPU-1"
+    nvlink.apply([device], [gpu])
+    assert device["nvlinks"] == []
+    assert "nvlinks" not in device["absent"]
+
+
 @pytest.mark.parametrize(
     ("sentence", "reason"),
     [
         ("Nvlink queries are not supported for Devices in MIG mode", "mig"),
         ("Device does not have or support Nvlink", "not_supported"),
-        ("NVML: Unable to retrieve NVLink information as all links are inactive", "error"),
-        ("NVML: Unable to retrieve Nvlink information as all links are inActive", "error"),
         ("Something that no driver has said yet", "error"),
     ],
 )

@@ -115,8 +115,11 @@ def test_removing_from_no_file_makes_none(host: FakeHost) -> None:
         ('[{"a": 1}]', "1:1", "holds an array where an object in braces is needed"),
         ('\n "a"', "2:2", "holds a string"),
         ("\ufeff{}", "1:1", "begins with a byte order mark"),
-        ('{"a": NaN}', "1:1", "holds NaN"),
-        ("{" + '"a":{' * 100_000, "1:1", ""),
+        ('{"a": NaN}', "1:7", "is not JSON: NaN is not a number of JSON"),
+        ('{"a": 1e999}', "1:7", "is not JSON: 1e999 is not a number"),
+        ('{"a": 1,\n "b": {"c": 2}, "a": 3}', "2:17", 'is not JSON: the key "a" is here a second time'),
+        ("[" * 100_000, "1:100000", "is not JSON: nested too deeply"),
+        ('{"a":' * 100_000, "1:499996", "is not JSON: nested too deeply"),
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_parse_is_told_by_place_and_left_alone(

@@ -7,10 +7,10 @@ results say), 2 for a bad request, 70 for a bug, 143 after SIGTERM.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
+from fleet.agent import strict_json
 from fleet.agent.bench.torch_side import children, plan, results
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     try:
         (text,) = arguments
-        request = json.loads(text)
+        request = strict_json.loads(text)
         known = request["group"] in plan.GROUPS and request["suite"] in plan.SUITES
     except (ValueError, KeyError, TypeError):
         known = False

@@ -45,7 +45,11 @@ class Account:
     def line(self, text: str) -> None:
         """One line of a child."""
         if text.startswith(results.RESULT):
-            self.result(json.loads(text[len(results.RESULT) :]))
+            result = results.read(text)
+            if result is None:
+                self._print(results.NOTE + "a result that cannot be read: " + text[:500])
+            else:
+                self.result(result)
         elif text.startswith(results.SOFTWARE):
             if not self._software:
                 self._print(text)
@@ -206,8 +210,8 @@ class Conductor:
         failures: list[Json] = []
 
         def on_line(number: int, line: str) -> None:
-            if line.startswith(results.RESULT):
-                result = json.loads(line[len(results.RESULT) :])
+            result = results.read(line) if line.startswith(results.RESULT) else None
+            if result is not None:
                 if result["status"] == "measured" or result["reason"] == "wrong_result":
                     self.account.result(result)
                 elif result["message"] and result["message"].startswith("rank "):

@@ -12,6 +12,7 @@ import json
 import math
 import sys
 
+from fleet.agent import strict_json
 from fleet.agent.bench.torch_side.timing import summary
 from fleet.agent.bench.torch_side.units import unit_of
 
@@ -46,6 +47,22 @@ def empty(test: str, gpus: Sequence[str], parameters: Optional[Json] = None) -> 
         "clocks_event_reasons": None,
         "notes": [],
     }
+
+
+def read(line: str) -> Optional[Json]:
+    """The result in a line of a child; None for one that is none: cut off, or written amid what a library prints.
+
+    Numbers are as the child says: what is not finite is found where the result is emitted.
+    """
+    try:
+        found = strict_json.loads(line[len(RESULT) :], any_number=True)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not {"status", "reason", "message"} <= set(found):
+        return None
+    gpus = found.get("gpus")
+    named = isinstance(found.get("test"), str) and isinstance(found["message"], (str, type(None)))
+    return found if named and isinstance(gpus, list) and all(isinstance(one, str) for one in gpus) else None
 
 
 def not_measured(test: str, gpus: Sequence[str], status: str, reason: str, message: str, **more: Any) -> Json:

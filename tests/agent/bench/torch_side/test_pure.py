@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.agent.bench.output import Output
-from fleet.agent.bench.torch_side import burn, failures, plan, precision, results, timing, units
+from fleet.agent.bench.torch_side import burn, conductor, failures, plan, precision, results, timing, units
 from fleet.agent.bench.torch_side.collectives import ELEMENT_BYTES
 from fleet.agent.bench.torch_side.conductor import Account
 from fleet.agent.bench.torch_side.matrix_product import EDGES, chosen_edge, shapes
@@ -206,6 +206,34 @@ def test_a_sample_that_is_no_number_makes_the_result_invalid(bad: float) -> None
 def test_a_call_that_took_no_time_is_no_infinite_rate() -> None:
     samples = timing.values("memory.copy", 1e9, [0.0, 0.1])
     assert results.measured("memory.copy", [ONE], samples, {})["reason"] == "non_finite"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "{broken", "[]", "3", "", "[" * 100_000, '{"test": "burn"}',
+        '{"test": "burn", "gpus": [1], "status": "measured", "reason": null, "message": null}',
+        '{"test": "burn", "gpus": [], "status": "measured", "reason": null, "message": 7}',
+        '{"test": "a", "test": "burn", "gpus": [], "status": "measured", "reason": null, "message": null}',
+    ],
+)  # fmt: skip
+def test_a_childs_line_that_is_no_result_is_told_and_ends_nothing(
+    told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    account = conductor.Account()
+    account.line(results.RESULT + told)
+    account.line(results.RESULT + json.dumps(results.empty("burn", ["GPU-1"])))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(results.NOTE + "a result that cannot be read: ")
+    assert second.startswith(results.RESULT)
+    assert account.seen == {("burn", ("GPU-1",))}
+
+
+@pytest.mark.parametrize("word", ["NaN", "1e999"])
+def test_a_childs_number_that_is_none_is_null(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.dumps(results.empty("burn", [])).replace('"value": null', f'"value": {word}')
+    conductor.Account().line(results.RESULT + told)
+    assert '"value": null' in capsys.readouterr().out
 
 
 def test_nan_never_leaves(capsys: pytest.CaptureFixture[str]) -> None:
