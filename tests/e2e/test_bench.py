@@ -37,6 +37,8 @@ all:
     lab_inner_subnet: 172.28.69.128/25
     lab_registry: true
     lab_release: bookworm
+    lab_packages: [docker.io]
+    lab_driver: "580.159.03"
   hosts:
     one: {ansible_host: 172.28.69.11, lab_gpus: {model: h100-sxm, count: 3}}
     two: {ansible_host: 172.28.69.12, lab_gpus: {model: h100-sxm, count: 2}}
@@ -71,7 +73,7 @@ cuda.get_device_capability = lambda device=None: (9, 0)
 
 @pytest.fixture(scope="module")
 def site(own_lab: LabFactory, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Two bare hosts with five GPUs, a registry with the image, and an inventory of them."""
+    """Two hosts with five GPUs, a driver and an engine, a registry with the image, and an inventory of them."""
     lab = own_lab("bench", _LAB)
     folder = tmp_path_factory.mktemp("bench-site")
     inventory = gpu.gpu_inventory(folder, lab, list(lab.definition.hosts))
@@ -80,7 +82,7 @@ def site(own_lab: LabFactory, tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="module")
 def ready(site: Site) -> Site:
-    """The hosts provisioned: driver, engine, toolkit and image."""
+    """The hosts provisioned: toolkit and image, too."""
     done = site.fleet("provision", str(site.inventory))
     assert done.code == 0, done.said
     return site
