@@ -25,10 +25,11 @@ _CONTAINER_ID = 12
 
 #: What a probe as a whole means, where it gave no GPUs.
 _WORDS = {**WORDS, "driver_library_mismatch": WORDS["driver_library_mismatch"] + ": reload or reboot"}
+#: What is wrong with one GPU; ``{since}`` is when the kernel log had it, and by which Xid.
 _STATES = {
-    "lost": "lost: it does not answer; a reboot or a look at the hardware is due",
-    "reset_required": "needs a reset: nvidia-smi --gpu-reset, or a reboot",
-    "timeout": "the driver does not answer for it",
+    "lost": "lost{since}: it does not answer; a reboot or a look at the hardware is due",
+    "reset_required": "needs a reset{since}: nvidia-smi --gpu-reset, or a reboot",
+    "timeout": "the driver does not answer for it{since}",
 }
 
 
@@ -96,20 +97,39 @@ def host_row(host: str, facts: Mapping[str, Any]) -> HostRow:
         why = str(facts.get("gpu_probe_reason") or "no answer").replace("_", " ")
         return replace(row, state="error", message=f"its GPUs could not be asked: {why}")
     state = str(probe.get("status"))
-    message = None if state == "ok" else _WORDS.get(state) or probe.get("message") or state.replace("_", " ")
-    gpus = [_gpu_row(device) for device in probe.get("devices") or ()]
+    gpus = [_gpu_row(device, facts) for device in probe.get("devices") or ()]
     gpus += [_missing_row(gone, facts) for gone in probe.get("missing") or ()]
-    return replace(row, state=state, message=message, gpus=tuple(sorted(gpus, key=lambda gpu: gpu.address)))
+    return replace(
+        row, state=state, message=_of_host(probe), gpus=tuple(sorted(gpus, key=lambda gpu: gpu.address))
+    )
 
 
-def _gpu_row(device: Mapping[str, Any]) -> GpuRow:
-    state = str(device["status"])
+def _of_host(probe: Mapping[str, Any]) -> str | None:
+    """What is wrong with the probe as a whole, without what the GPUs' own rows say."""
+    state, message = str(probe.get("status")), str(probe.get("message") or "")
+    if state == "ok":
+        return None
+    bad = [device for device in probe.get("devices") or () if device["status"] != "ok"]
+    told = "; ".join(f"{device['address']}: {device.get('message')}" for device in bad)
+    if state == "gpu_error" and told and message.startswith(told):
+        return message.removeprefix(told).removeprefix("; ") or None
+    return _WORDS.get(state) or message or state.replace("_", " ")
+
+
+def _gpu_row(device: Mapping[str, Any], facts: Mapping[str, Any]) -> GpuRow:
+    state, address = str(device["status"]), str(device["address"])
+    message = None
+    if state != "ok":
+        since = _last_xid(address, facts)
+        known = _STATES.get(state)
+        message = (
+            known.format(since=since) if known else f"{device.get('message') or 'it gave an error'}{since}"
+        )
     believed = {path: value for path, value in device.items() if path not in device.get("implausible", ())}
-    message = None if state == "ok" else _STATES.get(state) or device.get("message") or "it gave an error"
     return GpuRow(
         index=device.get("index"),
-        address=str(device["address"]),
-        model=_model(device.get("name")),
+        address=address,
+        model=_model(device.get("name") or _name_on_the_bus(address, facts)),
         utilization_percent=believed.get("gpu_utilization_percent"),
         memory_used_mib=believed.get("memory_used_mib"),
         memory_total_mib=believed.get("memory_total_mib"),
@@ -121,6 +141,11 @@ def _gpu_row(device: Mapping[str, Any]) -> GpuRow:
         message=message,
         tenants=tuple(_tenant(process) for process in device.get("processes") or ()),
     )
+
+
+def _name_on_the_bus(address: str, facts: Mapping[str, Any]) -> Any:
+    """A GPU that does not answer tells no name; the driver's files may."""
+    return next((gpu.get("name") for gpu in facts.get("gpus") or () if gpu["address"] == address), None)
 
 
 def _missing_row(gone: Mapping[str, Any], facts: Mapping[str, Any]) -> GpuRow:

@@ -147,6 +147,38 @@ def skipped(reason: str) -> Json:
     return found
 
 
+def test_a_gpu_that_others_use_has_a_row_and_is_told_with_who_they_are() -> None:
+    one = record("h100", 2)
+    one["results"] = [each for each in one["results"] if uuid(1) not in each["gpus"]]
+    one["gpus"][1].update(
+        state="skipped", reason="gpu_occupied", message="in use: ollama (pid 226424)", during=None
+    )
+    shown = lines(benched({"gpu01": one}))
+    assert [row for row in shown if row.startswith("gpu01  GPU 1  skipped")]
+    assert [row for row in shown if row.startswith("gpu01  GPU 0  pass")]
+    told = shown.index("skipped     gpu01 GPU 1  watch.left_out")
+    assert shown[told + 1].strip() == "gpu_occupied: in use: ollama (pid 226424)"
+    assert "1 host skipped" in shown[-1]
+
+
+def test_where_nothing_could_be_judged_nobody_is_called_well() -> None:
+    one = record("h100", 2)
+    for each in one["results"]:
+        each.update(
+            not_measured(
+                each["test"], each["gpus"], "not_runnable", "torch_cpu_build", "a build", each["unit"]
+            )
+        )
+    found = benched({"gpu01": one})
+    shown = lines(found)
+    assert [row for row in shown if row.startswith("gpu01  GPU 0  not judged")]
+    assert [row for row in shown if row.startswith("gpu01  not judged  nccl.all_reduce")]
+    assert not [row for row in shown if "pass" in row]
+    assert "1 host not judged" in shown[-1]
+    assert document(found)["hosts"]["gpu01"]["verdict"] == "not_judged"
+    assert found.exit_code == ExitCode.FAILED
+
+
 @pytest.mark.parametrize(
     ("found", "code"),
     [

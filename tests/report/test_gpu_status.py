@@ -122,6 +122,38 @@ def test_a_lost_gpu_is_named_by_address_with_the_time_and_the_xid() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("lost", "lost since 2026-11-30 14:02 (Xid 79): it does not answer"),
+        ("reset_required", "needs a reset since 2026-11-30 14:02 (Xid 79): nvidia-smi --gpu-reset"),
+        ("timeout", "the driver does not answer for it since 2026-11-30 14:02 (Xid 79)"),
+        ("error", "NVML gives no handle since 2026-11-30 14:02 (Xid 79)"),
+    ],
+)
+def test_a_gpu_that_the_driver_lists_and_that_is_not_well_says_since_when_and_says_it_once(
+    state: str, words: str
+) -> None:
+    bad = device(status=state, message="NVML gives no handle", name=None, gpu_utilization_percent=None)
+    said = facts(bad, status="gpu_error", gpus=[{"address": ADDRESS, "name": "NVIDIA H100 80GB HBM3"}])
+    said["gpu_probe"]["message"] = f"{ADDRESS}: NVML gives no handle"
+    without = host_row("gpu01", said)
+    assert "Xid" not in "".join(shown(without))
+    said["kernel_log"] = {"xids": [{"code": 79, "address": ADDRESS, "last_at": "2026-11-30T14:02:11Z"}]}
+    row = host_row("gpu01", said)
+    assert (row.state, row.message, row.gpus[0].model) == ("gpu_error", None, "H100 80GB HBM3")
+    (line,) = shown(row, width=200)[3:]
+    assert f"{ADDRESS}: {words}" in line
+
+
+def test_what_no_row_of_a_gpu_tells_is_told_of_the_host() -> None:
+    said = facts(device(status="lost", message="GPU is lost"), device(index=1), status="gpu_error")
+    said["gpu_probe"]["message"] = f"{ADDRESS}: GPU is lost; GPU 2: NVML gives no handle of it"
+    row = host_row("gpu01", said)
+    assert row.message == "GPU 2: NVML gives no handle of it"
+    assert shown(row)[-1].endswith("GPU 2: NVML gives no handle of it")
+
+
+@pytest.mark.parametrize(
     ("status", "words"),
     [
         ("driver_not_loaded", "no NVIDIA driver is loaded"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.audit.benchmarks.subject import HARDWARE_SLOWDOWN, Json
-from fleet.audit.benchmarks.verdict import FAIL, NOT_JUDGED, PASS, WARN, Verdict
+from fleet.audit.benchmarks.verdict import FAIL, NOT_JUDGED, PASS, SKIPPED, WARN, Verdict
 from fleet.audit.gpus import catalogued
 from fleet.catalogue.gpus import Gpus
 
@@ -283,7 +283,19 @@ def _advice(billions: float, each: float, need: float, smallest: float, count: i
     yield "small batches with gradient accumulation leave more room to the model"
 
 
+@host_rule("watch.left_out")
+def left_out(case: HostCase) -> Iterable[Verdict]:
+    """Every chosen GPU was measured. One that others use is left out on purpose; one to be recovered first fails."""
+    for gpu in case.record["gpus"]:
+        if gpu["state"] == "measured":
+            continue
+        why = ": ".join(word for word in (gpu["reason"], gpu["message"]) if word) or "no reason was given"
+        verdict = FAIL if gpu["reason"] == "needs_recovery" else SKIPPED
+        yield Verdict("watch.left_out", (gpu["uuid"],), None, "count", verdict, reasons=(why,))
+
+
 RULES: tuple[HostRule, ...] = (
+    left_out,
     clocks,
     utilisation,
     memory,

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.audit.benchmarks import Verdict
-from fleet.audit.benchmarks.verdict import FAIL, INVALID, ORDER, PASS, rank
+from fleet.audit.benchmarks.verdict import FAIL, INVALID, NOT_JUDGED, PASS, rank
 from fleet.core.errors import ExitCode, overall
 
 Json = Mapping[str, Any]
 
 COULD_NOT_RUN = "not_run"
+WATCH = "watch."
 
 #: What a host without a record contributes to the exit code, by how the run ended there.
 _ENDS = {
@@ -42,8 +43,7 @@ class HostBench:
         """The worst verdict, of those that say something; where nothing was measured, ``not_run`` or ``skipped``."""
         if self.record is None and not self.verdicts:
             return "skipped" if self.status == "converged" else COULD_NOT_RUN
-        said = {one.verdict for one in self.verdicts}
-        return next((word for word in ORDER if word in said and word != "not_judged"), "not_judged")
+        return worst_of(self.verdicts)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -115,6 +115,9 @@ def host_rank(host: HostBench) -> int:
 
 
 def worst_of(verdicts: Iterable[Verdict]) -> str:
-    """The worst verdict; ``pass`` where there is none but not_judged."""
-    said = [one.verdict for one in verdicts if one.verdict != "not_judged"]
-    return min(said, key=rank, default=PASS)
+    """The worst verdict; ``not_judged`` where there is no other.
+
+    That nothing is to be said against what is watched of a host makes no ``pass`` where no result is one.
+    """
+    said = [one.verdict for one in verdicts if not (one.verdict == PASS and one.test.startswith(WATCH))]
+    return min((word for word in said if word != NOT_JUDGED), key=rank, default=NOT_JUDGED)

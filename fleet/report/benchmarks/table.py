@@ -144,13 +144,13 @@ def _rows(host: HostBench) -> list[Row]:
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
-    """The GPUs of a host that are well as one row, in the place of the first of them."""
-    well: dict[str, list[Row]] = {}
+    """The GPUs of a host that are well as one row, in the place of the first of them; those not judged likewise."""
+    well: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        if row.worst == PASS:
-            well.setdefault(row.host, []).append(row)
+        if row.worst in (PASS, NOT_JUDGED):
+            well.setdefault((row.host, row.worst), []).append(row)
     first = {id(alike[0]): alike for alike in well.values()}
-    kept = (row for row in rows if row.worst != PASS or id(row) in first)
+    kept = (row for row in rows if row.worst not in (PASS, NOT_JUDGED) or id(row) in first)
     return [_median_row(first[id(row)]) if len(first.get(id(row), ())) > 1 else row for row in kept]
 
 
@@ -174,9 +174,8 @@ def _columns(rows: Sequence[Row], width: int) -> list[Line]:
     ordered = [*(test for test in COLUMNS if test in tests), *(test for test in tests if test not in COLUMNS)]
     room = width - max(4, *(len(row.host) for row in rows)) - max(len(row.gpu) for row in rows) - 16
     columns = [Column("host"), Column("GPU"), Column("verdict")]
-    cells = [
-        [Cell(row.host), Cell(row.gpu), Cell(f"{row.worst:<10}", ROLES.get(row.worst, PLAIN))] for row in rows
-    ]
+    verdicts = [Cell(f"{row.worst.replace('_', ' '):<10}", ROLES.get(row.worst, PLAIN)) for row in rows]
+    cells = [[Cell(row.host), Cell(row.gpu), own] for row, own in zip(rows, verdicts, strict=True)]
     for test in ordered:
         title = _title(test, rows)
         shown = [_cell(row.of(test)) for row in rows]
@@ -225,7 +224,7 @@ def _together(host: HostBench) -> Iterator[Line]:
             several.setdefault(verdict.test, []).append(verdict)
     for test, found in several.items():
         worst = worst_of(found)
-        shown = Span(f"{worst:<10}", ROLES.get(worst, PLAIN))
+        shown = Span(f"{worst.replace('_', ' '):<10}", ROLES.get(worst, PLAIN))
         yield line(f"{host.host}  ", shown, f"  {test:<24}  {_of_several(found)}")
 
 

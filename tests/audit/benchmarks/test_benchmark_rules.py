@@ -71,6 +71,14 @@ def mixed() -> Json:
     return document
 
 
+def left_out(reason: str, message: str) -> Json:
+    """Two GPUs, the second of which was not measured."""
+    document = record("h100", 2)
+    document["gpus"][1].update(state="skipped", reason=reason, message=message, during=None, after=None)
+    document["results"] = [each for each in document["results"] if uuid(1) not in each["gpus"]]
+    return document
+
+
 def waiting() -> Json:
     document = record("h100", 8)
     of(document, "ddp.resnet50")["parameters"]["synchronisation_percent"] = 22.0
@@ -128,6 +136,10 @@ KNOWN_BAD: dict[str, tuple[str, Json, dict[str, Any], str, str]] = {
     "bench.notes": (
         "memory.copy", changed("t4", 1, "memory.copy", notes=["retried once"]), {}, "pass", "retried once",
     ),
+    "watch.left_out": (
+        "watch.left_out", left_out("needs_recovery", "rows wait to be remapped"), {}, "fail",
+        "needs_recovery: rows wait to be remapped",
+    ),
     "watch.clocks": (
         "watch.clocks", during("h100", clocks_event_reasons=["hw_slowdown"], temperature_c_max=92), {}, "fail",
         "hw_slowdown under load, hottest 92 °C",
@@ -149,6 +161,12 @@ KNOWN_BAD: dict[str, tuple[str, Json, dict[str, Any], str, str]] = {
         "7e9 parameters of 16 bytes need 104.3 GiB besides activations; a GPU here has 15 GiB",
     ),
 }  # fmt: skip
+
+
+def test_a_gpu_that_was_left_out_on_purpose_is_told_and_does_not_fail() -> None:
+    said = one("watch.left_out", left_out("gpu_occupied", "in use: python3 (pid 4242)"))
+    assert (said.verdict, said.gpus) == ("skipped", (uuid(1),))
+    assert said.reasons == ("gpu_occupied: in use: python3 (pid 4242)",)
 
 
 def test_no_rule_is_missing_and_each_has_a_known_bad_input() -> None:
