@@ -35,6 +35,11 @@ class Advisory:
     note: str
     provenance: Provenance = field(compare=False, repr=False)
 
+    @property
+    def sure(self) -> bool:
+        """Whether all branches that have the fix were found; where not, one that is not named may have it too."""
+        return self.provenance.vouches("fixed_in")
+
     def fixed(self, version: Version) -> bool:
         """Whether a version has the fix: it is past the fix of its own branch, or past the newest fix."""
         if version >= self.fixed_in[-1]:
@@ -63,7 +68,10 @@ class Advisories:
         return tuple(one for one in self.all if one.component == component)
 
     def lacking(self, component: Component, version: Version) -> tuple[Advisory, ...]:
-        """Those whose fix an upstream version of a component does not have."""
+        """Those whose fix an upstream version of a component does not have, as far as is known.
+
+        One that is not :attr:`Advisory.sure` may be fixed there all the same.
+        """
         return tuple(one for one in self.of(component) if not one.fixed(version))
 
     def find(self, text: str) -> Advisory:
