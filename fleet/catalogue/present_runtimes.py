@@ -177,6 +177,7 @@ def _advisory_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
         ("weakness", one.id),
         ("of", one.component.replace("_", " ")),
         ("fixed in", ", ".join(map(str, one.fixed_in)) + doubt(one.provenance, "fixed_in")),
+        ("since", str(one.first_affected or "always, as far as is known")),
         ("is there", EXPOSURES[one.exposure] + doubt(one.provenance, "exposure")),
     ]
     if one.cvss:

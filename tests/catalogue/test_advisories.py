@@ -35,6 +35,10 @@ ADVISORIES = {one.id: one for one in load().advisories.all}
         ("CVE-2025-23266", "1.17.7", False),
         ("CVE-2024-0135", "1.17.1", False),
         ("CVE-2024-0135", "1.17.3", True),
+        ("CVE-2026-53492", "2.0.7", True),
+        ("CVE-2026-53492", "2.1.8", False),
+        ("CVE-2026-53492", "2.1.9", True),
+        ("CVE-2023-25153", "1.6.8", False),
     ],
 )
 def test_whether_a_version_has_the_fix(advisory: str, version: str, fixed: bool) -> None:

@@ -165,6 +165,17 @@ BROKEN = [
         '{id: container_toolkit, version: "1.17.8"}',
         "floors container_toolkit: 1.17.8 lacks the fix of CVE-2026-24260",
     ),
+    # advisories
+    (
+        "advisories", "advisories",
+        '{id: CVE-2025-31133, fixed_in: ["1.2.8", "1.2.9", "1.3.3"]}',
+        "advisories CVE-2025-31133: fixed_in: 1.2 is there twice",
+    ),
+    (
+        "advisories", "advisories",
+        '{id: CVE-2026-53492, first_affected: "2.2.0"}',
+        "advisories CVE-2026-53492: is fixed in 2.1.9, and first there in 2.2.0",
+    ),
     # builds of torch
     ("torch", "builds", '{id: 2.7-cu128, variant: cu129}', "builds 2.7-cu128: builds for CUDA 12.8 are called cu128"),
     ("torch", "builds", '{id: 2.7-cu128, cuda: "12.7"}', "builds 2.7-cu128: there is no CUDA 12.7 in cuda.yaml"),
