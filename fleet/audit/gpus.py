@@ -123,3 +123,17 @@ def fabric_manager_for(gpus: Iterable[Gpu | None], switches: bool) -> FabricNeed
         if needs is not None and needs.exact and "fabric_manager" in needs.needs:
             return needs
     return None
+
+
+def served_by(gpu: Gpu) -> str:
+    """``branches 570 to 580, open modules only``: what serves a product, in words."""
+    first, last = gpu.architecture.first_branch, gpu.last_branch
+    text = (
+        f"branches {first} to {last}"
+        if first and last
+        else f"up to branch {last}"
+        if last
+        else f"branch {first} and newer"
+    )
+    only = {"required": ", open modules only", "impossible": ", proprietary modules only"}
+    return text + only.get(gpu.open_kernel_modules or "", "")
