@@ -78,12 +78,16 @@ def _activated(case: Case) -> bool:
 
 
 def code_for(image: Image, gpu: Gpu, architecture: object = None) -> Code:
-    """Whether an image carries code for a GPU. Of another processor than x86-64 its own list counts."""
+    """Whether an image carries code for a GPU. Of another processor than x86-64 its own list counts.
+
+    What official images have for aarch64 is not known: their builds' lists are of the wheels, and the scripts that make
+    the images install torch for the CPU there.
+    """
     if image.arch_list is None:
         return "unknown"
     wanted = image.arch_list
     if architecture == "aarch64":
-        if image.arch_list_aarch64 is None:
+        if image.arch_list_aarch64 is None or image.origin == "catalogue":
             return "unknown"
         wanted = image.arch_list_aarch64
     if any(_runs_on(one, gpu.capability) for one in wanted):

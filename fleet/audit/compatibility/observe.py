@@ -176,6 +176,7 @@ def _evidence(facts: Facts, name: str) -> str | None:
 #: Paths of the facts without which nothing can be said, by the field of the subject that comes from them.
 GATES = {
     "gpus": "gpus",
+    "nvswitches": "nvswitches",
     "driver": "driver",
     "modules": "driver.loaded.flavour",
     "engine": "engine",

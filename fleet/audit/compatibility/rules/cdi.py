@@ -29,7 +29,7 @@ def requirements(self: AuditRule, case: Case) -> Iterator[Finding]:
     image, how = case.image, _by_cdi(case.subject)
     if not case.in_container or image is None or how is None or not _requires(image):
         return
-    if fit(case) == "native":
+    if fit(case) not in ("minor_version", "too_old"):
         return
     yield self.finding(
         f"{image.reference} asks for CUDA {image.cuda} (NVIDIA_REQUIRE_CUDA), and {how} does not enforce that: it"

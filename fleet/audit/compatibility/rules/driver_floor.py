@@ -22,7 +22,7 @@ from fleet.audit.compatibility.subject import NOTHING
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import best_branch
 from fleet.catalogue.catalogue import load
-from fleet.catalogue.cuda import Toolkit
+from fleet.catalogue.cuda import Fit, Toolkit
 
 _RUNTIME_130 = "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime@sha256:" + "0" * 64
 _DEVEL_130 = _RUNTIME_130.replace("runtime", "devel")
@@ -77,7 +77,7 @@ def floor_cuda(self: AuditRule, case: Case) -> Iterator[Finding]:
         observed=str(case.subject.driver),
         limit=str(floor),
         source=_floor_source(needed),
-        remedy=_newer(case, needed),
+        remedy=_newer(case, needed, ("native", "minor_version")),
     )
 
 
@@ -146,11 +146,11 @@ def _floor_source(needed: Toolkit) -> str:
     return needed.provenance.source("native_driver")
 
 
-def _newer(case: Case, needed: Toolkit) -> str:
-    """What to do: a driver that serves all GPUs of the host, else an image of an older CUDA."""
+def _newer(case: Case, needed: Toolkit, enough: tuple[Fit, ...] = ("native",)) -> str:
+    """What to do: a driver that serves all GPUs of the host and fits well enough, else an image of an older CUDA."""
     best = best_branch(case.subject.host_gpus)
     branch = load().drivers.branch(best) if best is not None else None
-    if branch is not None and needed.fit(branch.latest) == "native":
+    if branch is not None and needed.fit(branch.latest) in enough:
         return f"driver {branch.latest} (branch {branch.number})"
     other = "an image of an older CUDA"
     image = case.image

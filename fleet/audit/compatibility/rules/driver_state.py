@@ -23,13 +23,17 @@ _NEXT = {
 
 @rule("audit.driver.split", known_bad=KnownBad({"driver.library_version": "580.178.04"}))
 def split(self: AuditRule, case: Case) -> Iterator[Finding]:
-    """Module in memory, module on disk, library and packages are of one version, or of one branch."""
+    """Module in memory, module on disk, library and packages are of one version, or of one branch.
+
+    A warning where packages of another branch are merely left beside the driver's own.
+    """
     subject = case.subject
     loaded = subject.driver
     if not isinstance(loaded, Version) or not subject.has_gpus:
         return
     others = {subject.disk, subject.library} - {loaded, None}
-    if not others and len(subject.branches) < 2:
+    strangers = [branch for branch in subject.branches if branch != loaded.major]
+    if not others and not strangers:
         return
     says = []
     if others:
@@ -37,9 +41,9 @@ def split(self: AuditRule, case: Case) -> Iterator[Finding]:
             f"the driver is split: loaded {loaded}, on disk {subject.disk or 'none'}, library"
             f" {subject.library or 'none'}"
         )
-    if len(subject.branches) > 1:
+    if strangers:
         says.append(
-            "packages of the driver's branches " + " and ".join(map(str, subject.branches)) + " are mixed"
+            f"packages of branch {' and '.join(map(str, strangers))} are installed, and driver {loaded} is loaded"
         )
     yield self.finding(
         "; ".join(says),
@@ -52,6 +56,7 @@ def split(self: AuditRule, case: Case) -> Iterator[Finding]:
         limit="one version",
         source="NVML and CUDA work with the library of the very version that is loaded",
         remedy="drain the host and reboot it, or install one version whole: fleet provision INVENTORY --limit HOST",
+        severity=None if others or loaded.major not in subject.branches else Severity.WARNING,
     )
 
 

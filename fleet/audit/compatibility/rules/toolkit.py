@@ -37,7 +37,11 @@ def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
     )
 
 
-@rule("audit.toolkit.security", severity=Severity.WARNING, known_bad=KnownBad())
+@rule(
+    "audit.toolkit.security",
+    severity=Severity.WARNING,
+    known_bad=KnownBad({"container_toolkit.version": "1.17.4"}),
+)
 def security(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The container toolkit has the fixes of every bulletin known."""
     toolkit = case.subject.toolkit

@@ -36,6 +36,8 @@ def _gates(case: Case) -> list[str]:
     gates = ["driver"]
     if _picky(subject):
         gates.append("modules")
+    if any(known.nvswitch == "some" for _, known in subject.known_gpus()):
+        gates.append("nvswitches")
     return [*gates, "engine", "toolkit"] if case.in_container else gates
 
 
