@@ -74,7 +74,8 @@ def legacy(self: AuditRule, case: Case) -> Iterator[Finding]:
         observed=list(found),
         limit="nvidia-container-toolkit, its repository signed by its own key",
         source=f"{_TODAY}: nvidia-docker2 and nvidia-container-runtime are gone since 1.15.0",
-        remedy="remove nvidia-docker2 and the old list; fleet provision sets up the repository and its key",
+        remedy="remove nvidia-docker2 and the old list, and install nvidia-container-toolkit: fleet provision sets up"
+        " its repository and key",
     )
 
 
