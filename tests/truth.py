@@ -17,7 +17,7 @@ import yaml
 FILE = Path(__file__).parent / "audit" / "compatibility" / "truth.yaml"
 
 #: What a row is not asked: what it answers, and where from.
-_ANSWERS = ("id", "verdict", "rules", "unknowns", "informs", "cites")
+_ANSWERS = ("id", "verdict", "rules", "severities", "informs", "cites")
 
 
 #: Rules whose findings say that an image does not run.
@@ -53,14 +53,14 @@ WARNINGS = {
 class Row:
     """One row. ``asked`` holds every other field; ``informs`` is None where the row says nothing of information.
 
-    ``unknowns``: of ``rules``, those that cannot be told here, though elsewhere they can.
+    ``differing``: how bad those of ``rules`` are that are worse, or less certain, than in other rows.
     """
 
     id: str
     asked: Mapping[str, Any]
     verdict: str
     rules: tuple[str, ...]
-    unknowns: tuple[str, ...]
+    differing: Mapping[str, str]
     informs: tuple[str, ...] | None
     cites: tuple[str, ...]
 
@@ -89,7 +89,7 @@ def _row(raw: Mapping[str, Any]) -> Row:
         asked={name: value for name, value in raw.items() if name not in _ANSWERS},
         verdict=raw["verdict"],
         rules=tuple(raw["rules"]),
-        unknowns=tuple(raw.get("unknowns", ())),
+        differing=raw.get("severities", {}),
         informs=tuple(raw["informs"]) if "informs" in raw else None,
         cites=tuple(raw["cites"]),
     )
@@ -98,6 +98,7 @@ def _row(raw: Mapping[str, Any]) -> Row:
 def severities(row: Row) -> dict[str, str]:
     """How bad each rule is in a row: error, unknown or warning."""
     return {
-        rule: "unknown" if rule in UNKNOWNS | set(row.unknowns) else "error" if rule in ERRORS else "warning"
+        rule: row.differing.get(rule)
+        or ("unknown" if rule in UNKNOWNS else "error" if rule in ERRORS else "warning")
         for rule in row.rules
     }

@@ -34,7 +34,7 @@ def test_a_rows_verdict_follows_from_its_rules(row: Row) -> None:
     else:
         assert row.verdict == ("runs_with_warnings" if row.rules else "runs")
     assert list(row.rules) == sorted(set(row.rules))
-    assert set(row.unknowns) <= set(row.rules)
+    assert set(row.differing) <= set(row.rules)
 
 
 def test_every_rule_that_can_be_found_is_in_a_row_where_nothing_as_bad_is_beside_it() -> None:
