@@ -8,9 +8,14 @@ from typing import Any
 
 
 class Severity(Enum):
-    """How bad: an error stops the host; a warning is shown; information is kept in the report."""
+    """How bad: an error stops the host; a warning is shown; information is kept in the report.
+
+    ``unknown`` is of the compatibility audit alone: whether it would run cannot be told. Gates elsewhere call what
+    they cannot read an error.
+    """
 
     ERROR = "error"
+    UNKNOWN = "unknown"
     WARNING = "warning"
     INFO = "info"
 
@@ -45,10 +50,15 @@ class Finding:
             "id": self.id,
             "severity": self.severity.value,
             "what": self.what,
-            "observed": self.observed,
-            "limit": self.limit,
+            "observed": _plain(self.observed),
+            "limit": _plain(self.limit),
             "limit_source": self.limit_source,
             "remedy": self.remedy,
             "needs_leave": self.needs_leave,
         }
         return document if self.gpu is None else {**document, "gpu": self.gpu}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, which knows no tuples."""
+    return list(value) if isinstance(value, tuple) else value
