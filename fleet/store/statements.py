@@ -170,6 +170,25 @@ def reports(connection: Connection, run: str, host: str | None) -> dict[str, dic
     return {row.host: json.loads(row.document) for row in connection.execute(query)}
 
 
+def run_ids(connection: Connection, limit: int) -> list[str]:
+    """The ids of the latest runs, newest first: without their lists of hosts, which may be long."""
+    query = select(RUNS.c.run).order_by(RUNS.c.created_at.desc(), RUNS.c.run).limit(limit)
+    return [row.run for row in connection.execute(query)]
+
+
+def reported_hosts(connection: Connection, run: str) -> list[str]:
+    """The hosts that have a report of this run, by name: read from the index alone."""
+    query = select(REPORTS.c.host).where(REPORTS.c.run == run).order_by(REPORTS.c.host)
+    return [row.host for row in connection.execute(query)]
+
+
+def reports_of(connection: Connection, run: str, hosts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Report documents of these hosts: a few hundred names at most, as databases bind no more."""
+    there = and_(REPORTS.c.run == run, REPORTS.c.host.in_(hosts))
+    query = select(REPORTS.c.host, REPORTS.c.document).where(there).order_by(REPORTS.c.host)
+    return {row.host: json.loads(row.document) for row in connection.execute(query)}
+
+
 def put_baselines(connection: Connection, rows: Sequence[Values]) -> None:
     """Baselines; a later one of the same host, GPU, test and key replaces it."""
     latest = {tuple(row[key] for key in _BASELINE): row for row in rows}

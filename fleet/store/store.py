@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +27,10 @@ SHORTEST_PREFIX = 4
 SPOOL_SECONDS = 5.0
 # More files than these are taken in before another is left.
 SPOOLS_MOST = 50
+# So many of the latest runs are looked through for a host's newest report.
+RUNS_LOOKED_AT = 500
+# So many reports are in memory at once where they are looked at one by one.
+REPORTS_AT_ONCE = 50
 
 
 class Rows:
@@ -327,6 +331,32 @@ class Store:
         found = self._writer.read(lambda connection: _sql().reports(connection, run, host))
         return cast("dict[str, dict[str, Any]]", found)
 
+    def newest_facts(
+        self, hosts: Iterable[str], *, runs: int = RUNS_LOOKED_AT
+    ) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """(host, run, facts) of the newest report that has facts at all, for each of ``hosts`` that has one.
+
+        The latest ``runs`` are looked through, newest first. A few reports at a time are in memory: ten thousand
+        of them would fill gigabytes.
+        """
+        left = set(hosts)
+        for run in self._writer.read(lambda connection: _sql().run_ids(connection, runs)):
+            if not left:
+                return
+            for some in _chunks([name for name in self._reported(run) if name in left]):
+                for host, document in self._reports_of(run, some).items():
+                    facts = document.get("facts")
+                    if facts is not None:
+                        left.discard(host)
+                        yield host, run, facts
+
+    def _reported(self, run: str) -> list[str]:
+        return cast("list[str]", self._writer.read(lambda connection: _sql().reported_hosts(connection, run)))
+
+    def _reports_of(self, run: str, hosts: Sequence[str]) -> dict[str, dict[str, Any]]:
+        found = self._writer.read(lambda connection: _sql().reports_of(connection, run, hosts))
+        return cast("dict[str, dict[str, Any]]", found)
+
     def baseline(self, host: str, gpu: str, test: str, key: str) -> BaselineRow | None:
         """The baseline of one GPU at one test under one key; None where there is none."""
         found = self._baselines(host=host, gpu=gpu, test=test, key=key)
@@ -347,6 +377,11 @@ class Store:
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)
+
+
+def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), REPORTS_AT_ONCE):
+        yield names[start : start + REPORTS_AT_ONCE]
 
 
 def _cannot_spool(error: OSError, folder: Path) -> StoreError:
