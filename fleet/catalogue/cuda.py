@@ -78,6 +78,13 @@ class Cuda:
         found = exact or sure or fitting
         return found[-1] if found else None
 
+    def first_of(self, text: str) -> Toolkit | None:
+        """The first release of a minor (12.8). Its driver is enough for all of the minor: the interface of the driver
+        and the version of PTX change with the minor alone, though NVIDIA's table names a newer driver for updates."""
+        version = release(text)
+        minor = [one for one in self.all if one.version.numbers[:2] == version.numbers[:2]]
+        return minor[0] if len(version.numbers) > 1 and minor else None
+
     def forward_package(self, cuda: str, branch: int) -> ForwardCompatibility | None:
         """The package that lets drivers of ``branch`` run a toolkit (its minor, 13.0), if there is one."""
         return next((one for one in self.forward if one.cuda == cuda and branch in one.base_branches), None)

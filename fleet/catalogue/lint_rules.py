@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from fleet.catalogue.advisories import engine_advisories, toolkit_advisories
+from fleet.catalogue.advisories import Advisories, Component
 from fleet.catalogue.entries import Entry, Files
 from fleet.catalogue.gpus import pcie_gb_per_s
 from fleet.catalogue.versions import driver_version, first_day, last_day, release
@@ -286,17 +286,15 @@ def dates(files: Files) -> Iterator[Fault]:
 
 def floors(files: Files) -> Iterator[Fault]:
     """The versions called free of known weaknesses have every fix there is."""
-    for file, name, advisories in (
-        ("docker", "engine", [one for one in engine_advisories(files) if one.component == "engine"]),
-        ("container_toolkit", "container_toolkit", list(toolkit_advisories(files))),
-    ):
+    advisories = Advisories(files)
+    components: dict[str, Component] = {"docker": "engine", "container_toolkit": "container_toolkit"}
+    for file, component in components.items():
         for floor in files.section(file, "floors"):
-            if floor.id == name:
-                missing = [one.id for one in advisories if not one.fixed(release(floor["version"]))]
-                if missing:
-                    yield Fault(
-                        file, "floors", floor.id, f"{floor['version']} lacks the fix of {', '.join(missing)}"
-                    )
+            missing = [one.id for one in advisories.lacking(component, release(floor["version"]))]
+            if floor.id == component and missing:
+                yield Fault(
+                    file, "floors", floor.id, f"{floor['version']} lacks the fix of {', '.join(missing)}"
+                )
 
 
 def _readable(*texts: str) -> bool:

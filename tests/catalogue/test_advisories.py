@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.catalogue.advisories import engine_advisories, toolkit_advisories
+from fleet.catalogue.catalogue import load
 from fleet.catalogue.docker import (
     distribution_packages,
     foreign_packages,
@@ -13,7 +13,7 @@ from fleet.catalogue.docker import (
 )
 from fleet.catalogue.versions import release
 
-ADVISORIES = {one.id: one for one in (*engine_advisories(), *toolkit_advisories())}
+ADVISORIES = {one.id: one for one in load().advisories.all}
 
 
 @pytest.mark.parametrize(

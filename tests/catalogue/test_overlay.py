@@ -114,7 +114,7 @@ def test_null_takes_a_field_away(site: Site) -> None:
 
 def test_other_files_are_refused(site: Site) -> None:
     assert problems(site(gpu=OWN_CARD))[0].startswith(
-        "gpu.yaml: not a file of the catalogue, which has container_toolkit.yaml"
+        "gpu.yaml: not a file of the catalogue, which has advisories.yaml"
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleet.audit.facts import Facts, fact
-from fleet.audit.gpus import HANDED_ON, own_gpus, pci_ids
+from fleet.audit.gpus import own_gpus, pci_ids
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.gpus import Gpu
 
@@ -75,8 +75,3 @@ def reasons(facts: Facts, device: Device) -> set[str]:
 def bound(facts: Facts) -> list[Mapping[str, Any]]:
     """The GPUs on the PCI bus that are this host's own."""
     return own_gpus(facts)
-
-
-def handed_on(facts: Facts) -> bool:
-    """Whether a GPU of this host belongs to a virtual machine."""
-    return any(gpu.get("driver") == HANDED_ON for gpu in fact(facts, "gpus") or [])
