@@ -76,10 +76,10 @@ def unread(facts: Facts) -> list[str]:
 
 def not_permitted(facts: Any, prefix: str = "") -> Iterator[str]:
     """The dotted paths of what is null because reading it was not permitted."""
-    if not isinstance(facts, Mapping):
+    if type(facts) is not dict:  # JSON has no other kind; asking for a Mapping takes four times as long
         return
     for name, value in facts.items():
-        if name.endswith("_reason") and value == "permission":
-            yield prefix + name.removesuffix("_reason")
-        elif name != "absent":
+        if value == "permission" and name.endswith("_reason"):
+            yield prefix + name[: -len("_reason")]
+        elif type(value) is dict and name != "absent":
             yield from not_permitted(value, f"{prefix}{name}.")

@@ -332,20 +332,19 @@ class Store:
         return cast("dict[str, dict[str, Any]]", found)
 
     def newest_facts(
-        self, hosts: Iterable[str], *, runs: int = RUNS_LOOKED_AT
+        self, hosts: Iterable[str], *, without: Sequence[str] = (), runs: int = RUNS_LOOKED_AT
     ) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """(host, run, facts) of the newest report that has facts at all, for each of ``hosts`` that has one.
 
         The latest ``runs`` are looked through, newest first. A few reports at a time are in memory: ten thousand
-        of them would fill gigabytes.
+        of them would fill gigabytes. Parts of the facts named in ``without`` are null, as if they were not collected.
         """
         left = set(hosts)
         for run in self._writer.read(lambda connection: _sql().run_ids(connection, runs)):
             if not left:
                 return
             for some in _chunks([name for name in self._reported(run) if name in left]):
-                for host, document in self._reports_of(run, some).items():
-                    facts = document.get("facts")
+                for host, facts in self._facts_of(run, some, without).items():
                     if facts is not None:
                         left.discard(host)
                         yield host, run, facts
@@ -353,9 +352,11 @@ class Store:
     def _reported(self, run: str) -> list[str]:
         return cast("list[str]", self._writer.read(lambda connection: _sql().reported_hosts(connection, run)))
 
-    def _reports_of(self, run: str, hosts: Sequence[str]) -> dict[str, dict[str, Any]]:
-        found = self._writer.read(lambda connection: _sql().reports_of(connection, run, hosts))
-        return cast("dict[str, dict[str, Any]]", found)
+    def _facts_of(
+        self, run: str, hosts: Sequence[str], without: Sequence[str]
+    ) -> dict[str, dict[str, Any] | None]:
+        found = self._writer.read(lambda connection: _sql().facts_of(connection, run, hosts, without))
+        return cast("dict[str, dict[str, Any] | None]", found)
 
     def baseline(self, host: str, gpu: str, test: str, key: str) -> BaselineRow | None:
         """The baseline of one GPU at one test under one key; None where there is none."""

@@ -190,6 +190,27 @@ def test_the_newest_report_with_facts_is_found_for_every_host_a_few_at_a_time(
     assert found == {name: (run, {"of": run}) for name, run in newest.items()}
 
 
+@pytest.mark.parametrize("sqlite", [(3, 40, 1), (3, 34, 0)], ids=["cut by SQLite", "cut by Python"])
+def test_parts_of_the_facts_that_are_not_wanted_are_left_out(
+    sqlite: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.store.statements.sqlite3.sqlite_version_info", sqlite)
+    facts = {
+        "os": {"id": "debian", "name": "\u00e9 \udc80"},
+        "gpu_probe": {"devices": [1.5, None]},
+        "empty": {},
+    }
+    with Store() as store:
+        new_run(store)
+        store.put_report(RUN, "gpu01", {"facts": facts})
+        store.put_report(RUN, "gpu02", {"facts": None})
+        assert list(store.newest_facts(["gpu01"])) == [("gpu01", RUN, facts)]
+        cut = list(store.newest_facts(["gpu01", "gpu02"], without=["gpu_probe", "kernel_log"]))
+    missing = {"gpu_probe": None, "gpu_probe_reason": "not_collected"}
+    missing |= {"kernel_log": None, "kernel_log_reason": "not_collected"}
+    assert cut == [("gpu01", RUN, {**facts, **missing})]
+
+
 def test_runs_are_found_by_prefix_and_an_ambiguous_one_lists_the_candidates() -> None:
     with Store() as store:
         with pytest.raises(InputError, match="there is no run yet"):
