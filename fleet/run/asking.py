@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import BecomeFailed, InputError
 from fleet.inventory import Host, LoadOptions, load_inventory
-from fleet.transport import Connector
+
+if TYPE_CHECKING:  # SSH costs a quarter of a second to import, and not everything asks a host
+    from fleet.transport import Connector
 
 FACTS_DEADLINE_S = 120.0
 

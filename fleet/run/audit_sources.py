@@ -26,7 +26,6 @@ from fleet.inventory import Host, LoadOptions
 from fleet.report.summary import facts_words
 from fleet.run.asking import Asked, ask, chosen_hosts, unread
 from fleet.store import Store
-from fleet.transport import Connector
 
 Facts = Mapping[str, Any]
 
@@ -76,6 +75,8 @@ class _Alike:
 
 def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostAudit]:
     """Read the facts of every host now. Raises InputError before any host is asked."""
+    from fleet.transport import Connector  # SSH: no other source needs it
+
     hosts = chosen_hosts(asked, load)
     started, alike = [_started(host) for host in hosts], _Alike()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +23,10 @@ from fleet.store.writer import StoreError, Writer
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+Names = Sequence[str]
+#: Facts by host, None where the report has none.
+Found = dict[str, dict[str, Any] | None]
 
 SHORTEST_PREFIX = 4
 # A run that nobody waited for so long is opened after all, so that `fleet runs` sees it.
@@ -343,20 +349,31 @@ class Store:
         for run in self._writer.read(lambda connection: _sql().run_ids(connection, runs)):
             if not left:
                 return
-            for some in _chunks([name for name in self._reported(run) if name in left]):
-                for host, facts in self._facts_of(run, some, without).items():
+            names = [name for name in self._reported(run) if name in left]
+            for some in self._ahead(_chunks(names), partial(self._facts_of, run, without)):
+                for host, facts in some.items():
                     if facts is not None:
                         left.discard(host)
                         yield host, run, facts
 
+    def _ahead(self, chunks: Iterable[Names], read: Callable[[Names], Found]) -> Iterator[Found]:
+        """What is read of each chunk; the next is read while the caller is at work on one."""
+        waiting: Future[Found] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="fleet-store-ahead") as pool:
+            for chunk in chunks:
+                following = pool.submit(read, chunk)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = following
+            if waiting is not None:
+                yield waiting.result()
+
     def _reported(self, run: str) -> list[str]:
         return cast("list[str]", self._writer.read(lambda connection: _sql().reported_hosts(connection, run)))
 
-    def _facts_of(
-        self, run: str, hosts: Sequence[str], without: Sequence[str]
-    ) -> dict[str, dict[str, Any] | None]:
+    def _facts_of(self, run: str, without: Names, hosts: Names) -> Found:
         found = self._writer.read(lambda connection: _sql().facts_of(connection, run, hosts, without))
-        return cast("dict[str, dict[str, Any] | None]", found)
+        return cast("Found", found)
 
     def baseline(self, host: str, gpu: str, test: str, key: str) -> BaselineRow | None:
         """The baseline of one GPU at one test under one key; None where there is none."""

@@ -17,7 +17,6 @@ from fleet.core.errors import BecomeFailed, ConnectFailed, ExitCode, InputError
 from fleet.core.schema import validate
 from fleet.core.secret import Scrubber
 from fleet.inventory import LoadOptions
-from fleet.run import audit_sources
 from fleet.run.asking import Asked
 from fleet.run.audit import Wanted, document, judged
 from fleet.run.audit_sources import HostAudit, live, of_folder, question, stored
@@ -90,7 +89,7 @@ def connector(monkeypatch: pytest.MonkeyPatch) -> Any:
             pass
 
     Fake.hosts, Fake.asked = {}, []
-    monkeypatch.setattr(audit_sources, "Connector", Fake)
+    monkeypatch.setattr("fleet.transport.Connector", Fake)
     return Fake
 
 
