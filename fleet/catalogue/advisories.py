@@ -24,20 +24,27 @@ Exposure = Literal["builds", "kubernetes", "not_docker", "not_cdi"]
 class Advisory:
     """One weakness. ``fixed_in`` holds the first fixed version of each branch that got a fix, oldest first.
 
-    ``exposure`` is None where it is there for everybody who runs the component.
+    Releases before ``first_affected`` never had it. ``exposure`` is None where it is there for everybody who runs the
+    component.
     """
 
     id: str
     component: Component
     fixed_in: tuple[Version, ...]
+    first_affected: Version | None
     cvss: float | None
     exposure: Exposure | None
     note: str
     provenance: Provenance = field(compare=False, repr=False)
 
+    @property
+    def sure(self) -> bool:
+        """Whether all branches that have the fix were found; where not, one that is not named may have it too."""
+        return self.provenance.vouches("fixed_in")
+
     def fixed(self, version: Version) -> bool:
-        """Whether a version has the fix: it is past the fix of its own branch, or past the newest fix."""
-        if version >= self.fixed_in[-1]:
+        """Whether a version is free of it: older than it, past the fix of its own branch, or past the newest fix."""
+        if version >= self.fixed_in[-1] or (self.first_affected and version < self.first_affected):
             return True
         return any(
             version.begins_with(_branch(one)) and version >= one
@@ -63,7 +70,10 @@ class Advisories:
         return tuple(one for one in self.all if one.component == component)
 
     def lacking(self, component: Component, version: Version) -> tuple[Advisory, ...]:
-        """Those whose fix an upstream version of a component does not have."""
+        """Those whose fix an upstream version of a component does not have, as far as is known.
+
+        One that is not :attr:`Advisory.sure` may be fixed there all the same.
+        """
         return tuple(one for one in self.of(component) if not one.fixed(version))
 
     def find(self, text: str) -> Advisory:
@@ -83,6 +93,7 @@ def _advisory(entry: Entry) -> Advisory:
         entry.id,
         entry["component"],
         tuple(sorted(map(release, entry["fixed_in"]))),
+        release(entry["first_affected"]) if "first_affected" in entry.fields else None,
         entry.get("cvss"),
         entry.get("exposure"),
         entry.get("note", ""),

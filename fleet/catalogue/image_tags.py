@@ -178,7 +178,7 @@ def _unknown(images: Images, named: Reference) -> NotInCatalogue:
     newest = [f"{named.name}:{one.reference.rpartition(':')[2]}" for one in same if one.flavour != "devel"][
         -3:
     ]
-    if named.tag is None:
+    if named.tag is None or (named.tag == "latest" and named.digest):
         why = "a digest alone does not say what is in the image, and the catalogue has no digests"
     elif named.tag == "latest":
         why = "latest is another image from time to time, so the catalogue does not say what is in it"

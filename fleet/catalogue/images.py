@@ -29,6 +29,9 @@ DECISIVE = ("torch", "cuda", "arch_list", "ptx", "cudnn")
 #: Those of them that an image has from its build of torch, where it does not say them itself.
 FROM_BUILD = frozenset({"arch_list", "ptx", "cudnn"})
 
+#: The provenance of an image of which nobody said where what is known of it comes from.
+UNTOLD = Provenance((Layer("", frozenset(), {}, False, frozenset()),))
+
 
 @dataclass(frozen=True)
 class Image:
@@ -60,7 +63,7 @@ class Image:
     compat_package: bool | None = None
     unverified: tuple[str, ...] = ()
     note: str = ""
-    provenance: Provenance = field(default=Provenance(()), compare=False, repr=False)
+    provenance: Provenance = field(default=UNTOLD, compare=False, repr=False)
 
     @property
     def verified(self) -> bool:

@@ -297,6 +297,19 @@ def floors(files: Files) -> Iterator[Fault]:
                 )
 
 
+def fixes(files: Files) -> Iterator[Fault]:
+    """An advisory names each branch once, and nothing is fixed before it is broken."""
+    for one in Advisories(files).all:
+        branches = [version.numbers[:2] for version in one.fixed_in]
+        for before, after in pairwise(branches):
+            if before == after:
+                what = f"fixed_in: {'.'.join(map(str, after))} is there twice"
+                yield Fault("advisories", "advisories", one.id, what)
+        if one.first_affected is not None and one.first_affected >= one.fixed_in[0]:
+            what = f"is fixed in {one.fixed_in[0]}, and first there in {one.first_affected}"
+            yield Fault("advisories", "advisories", one.id, what)
+
+
 def _readable(*texts: str) -> bool:
     try:
         for text in texts:
@@ -325,4 +338,5 @@ RULES: tuple[Rule, ...] = (
     driver_sets,
     dates,
     floors,
+    fixes,
 )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.images import Image, Images, NoSuchTag, NotInCatalogue, asked
 from fleet.core.errors import InputError
 
+FACTS = Path(__file__).parents[3] / "shared/facts/torch_builds.yaml"
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
 
@@ -163,6 +168,34 @@ def test_nvidias_images_say_no_more_than_is_known(images: Images) -> None:
 def test_images_can_be_keys_of_a_cache(images: Images) -> None:
     again = load().images.find("pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime")
     assert len({*images.all, again}) == len(images.all)
+
+
+@pytest.fixture(scope="module")
+def facts() -> Any:
+    if not FACTS.exists():
+        pytest.skip("no ../shared here")
+    return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
+
+
+def test_every_tag_of_the_facts_is_here_and_as_sure(images: Images, facts: Any) -> None:
+    wanted = {row[flavour]: row for row in facts["docker_tags"]["tags"] for flavour in ("runtime", "devel")}
+    held = {one.reference: one for one in images.all if one.origin == "catalogue"}
+    assert set(held) == set(wanted)
+    for name, row in wanted.items():
+        assert (held[name].torch, held[name].cuda) == (row["version"], row["cuda"])
+        assert ("tag" not in held[name].unverified) is row["verified"], name
+
+
+def test_every_image_of_nvidias_in_the_facts_is_here(images: Images, facts: Any) -> None:
+    wanted = {row["image"]: row for row in facts["ngc_images"]}
+    held = {one.reference: one for one in images.all if one.origin == "ngc"}
+    assert set(held) == set(wanted)
+    for name, row in wanted.items():
+        assert held[name].torch == row["torch"]
+        assert held[name].verified is row["verified"], name
+        first = load().cuda.first_of(held[name].cuda or "")
+        assert first is not None
+        assert str(first.native_driver) == row["min_driver_native"], name
 
 
 def test_an_image_that_was_asked_of_itself() -> None:

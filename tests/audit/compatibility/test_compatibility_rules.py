@@ -233,6 +233,13 @@ def test_a_gpu_that_needs_ptx_needs_a_native_driver() -> None:
     assert "audit.image.arch" in ids(old)
 
 
+def test_ptx_that_nobody_verified_is_no_promise() -> None:
+    """The conda builds for CUDA 11.8 may have PTX that a new GPU could try: that it runs is not known."""
+    found = verdict("pytorch/pytorch:2.5.1-cuda11.8-cudnn9-runtime", gpu="RTX 5090", driver="580.159.03")
+    (finding,) = [one for one in found.findings if one.id == "audit.image.ptx"]
+    assert (finding.severity, found.status) == (Severity.UNKNOWN, "unknown")
+
+
 def test_modules_that_nobody_named_are_those_that_the_gpu_takes() -> None:
     assert ids(verdict(gpu="RTX 5090", driver="580.159.03")) == []
     assert ids(verdict(gpu="RTX 5090", driver="580.159.03", modules="proprietary")) == [

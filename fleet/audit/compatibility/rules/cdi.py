@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.audit.compatibility.fits import fit
+from fleet.audit.compatibility.fits import fit, forward
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule
 from fleet.audit.compatibility.subject import Program, Subject
 from fleet.audit.findings import Finding, Severity
@@ -29,11 +29,13 @@ def requirements(self: AuditRule, case: Case) -> Iterator[Finding]:
     image, how = case.image, _by_cdi(case.subject)
     if not case.in_container or image is None or how is None or not _requires(image):
         return
-    if fit(case) not in ("minor_version", "too_old"):
+    if fit(case) not in ("minor_version", "too_old") or (
+        fit(case) == "too_old" and forward(case) is not None
+    ):
         return
     yield self.finding(
         f"{image.reference} asks for CUDA {image.cuda} (NVIDIA_REQUIRE_CUDA), and {how} does not enforce that: it"
-        " starts whatever the driver, and fails at the first use of a GPU",
+        " starts whatever the driver, and shows at the first use of a GPU what is missing",
         observed=how,
         limit="a driver of the image's CUDA",
         source="NVIDIA/nvidia-container-toolkit: only the legacy mode evaluates NVIDIA_REQUIRE_*",

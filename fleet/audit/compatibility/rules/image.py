@@ -64,7 +64,10 @@ def arch(self: AuditRule, case: Case) -> Iterator[Finding]:
 
 @rule("audit.image.ptx", severity=Severity.WARNING, known_bad=KnownBad(changes=_NEWER))
 def ptx(self: AuditRule, case: Case) -> Iterator[Finding]:
-    """The image has compiled code for every GPU: nothing has to be compiled from PTX when it starts."""
+    """The image has compiled code for every GPU: nothing has to be compiled from PTX when it starts.
+
+    Unknown where it would, and nobody verified that there is such PTX.
+    """
     if fit(case) == "minor_version" or (fit(case) == "too_old" and forward(case) is None):
         return
     for image, gpu, known, code in _gpus(case):
@@ -81,6 +84,7 @@ def ptx(self: AuditRule, case: Case) -> Iterator[Finding]:
                 limit=list(image.arch_list or ()),
                 source=_source(image, "ptx"),
                 remedy=f"{_other(image, known)}; meanwhile keep CUDA_CACHE_PATH on a volume that stays",
+                severity=Severity.UNKNOWN if "ptx" in image.unverified else None,
                 gpu=place,
             )
 
