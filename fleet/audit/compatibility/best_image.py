@@ -7,7 +7,7 @@ make it so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.audit.compatibility.options import Options
 from fleet.audit.compatibility.subject import Subject
@@ -42,7 +42,7 @@ def best(
     catalogue: Catalogue | None = None,
 ) -> Best:
     """The best images for hosts by name. ``flavour``: runtime or devel."""
-    newest = candidates(flavour, catalogue or load())
+    newest = _unlike(candidates(flavour, catalogue or load()), options)
     alike: dict[Subject, list[str]] = {}
     for name, subject in subjects.items():
         alike.setdefault(subject, []).append(name)
@@ -90,6 +90,17 @@ def candidates(flavour: str, known: Catalogue) -> list[Image]:
         ),
         reverse=True,
     )
+
+
+def _unlike(newest: list[Image], options: Options) -> list[Image]:
+    """Of images that hosts cannot tell apart the newest. On a host itself the release of torch counts, too."""
+    if options.where == "host":
+        return newest
+    plain = dict.fromkeys(("torch", "cuda_release", "nccl", "python", "os"))
+    found: dict[Image, Image] = {}
+    for image in newest:
+        found.setdefault(replace(image, reference="", note="", **plain), image)  # type: ignore[arg-type]
+    return list(found.values())
 
 
 def _groups(

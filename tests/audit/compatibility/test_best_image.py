@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleet.audit.compatibility.best_image import best
+import pytest
+
+from fleet.audit.compatibility.best_image import best, candidates
 from fleet.audit.compatibility.options import Options
 from fleet.audit.compatibility.subject import Subject
 from fleet.audit.compatibility.verdict import judge
@@ -35,6 +37,23 @@ def test_one_image_for_all_is_the_newest_that_runs_everywhere() -> None:
             assert not all(
                 judge(one, image, OPTIONS).status in ("runs", "runs_with_warnings") for one in fleet.values()
             )
+
+
+@pytest.mark.parametrize("where", ["container", "host"])
+@pytest.mark.parametrize(
+    "gpu", ["GTX 1080 Ti", "V100-PCIE-16GB", "T4", "A100-SXM4-80GB", "RTX 4090", "RTX 5090"]
+)
+@pytest.mark.parametrize("driver", ["515.105.01", "535.183.06", "570.172.08", "580.159.03", "620.70.06"])
+def test_nothing_newer_with_code_for_the_gpu_runs(gpu: str, driver: str, where: Any) -> None:
+    """Held against every image of the catalogue, one by one."""
+    subject, options = host(gpu, driver, os="debian-12"), Options(where=where)
+    chosen = best({"a": subject}, options).one
+    verdicts = {image: judge(subject, image, options) for image in candidates("runtime", load())}
+    running = [image for image, one in verdicts.items() if one.status in ("runs", "runs_with_warnings")]
+    coded = [
+        image for image in running if "audit.image.ptx" not in {one.id for one in verdicts[image].findings}
+    ]
+    assert chosen == next(iter(coded or running), None)
 
 
 def _key(image: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
