@@ -245,6 +245,6 @@ def _print(session: Session, made: dict[str, Any], *, each: bool) -> None:
     shown = (
         [outcome(made)]
         if session.level < 0
-        else lines(made, now=datetime.now(timezone.utc), width=width, hosts=each or verbose, verbose=verbose)
+        else lines(made, now=datetime.now(timezone.utc), width=width, hosts=each, verbose=verbose)
     )
     Output(scrub=session.scrubber).write(*shown)

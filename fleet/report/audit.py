@@ -51,7 +51,8 @@ def lines(
     shown += [[], *_notes(document["hosts"], width)] if verbose and _notes(document["hosts"], width) else []
     if document["best_image"] is not None:
         shown += [[], *_best(document["best_image"], width)]
-    shown += [[], *_hosts(document["hosts"], width)] if hosts else []
+    if (hosts or verbose) and len(document["hosts"]) > 1:  # of one host all is said above
+        shown += [[], *_hosts(document["hosts"], width, verbose=verbose)]
     ending = _ending(document, remarks, now, hosts=hosts, verbose=verbose)
     return [*shown, [], *ending] if len(shown) > 1 or len(ending) > 1 else [*shown, *ending]
 
@@ -98,6 +99,9 @@ _STATE_WORDS = {
 def _bad(found: Sequence[Mapping[str, Any]], width: int, *, verbose: bool) -> list[Line]:
     """The table of what keeps the image from running: how many hosts, what, and the smallest change."""
     changes = [cause["change"] or cause["remedy"] for cause in found]
+    changes = [
+        "as above" if one == before else one for one, before in zip(changes, ["", *changes], strict=False)
+    ]
     beside = min(_CHANGE_WIDTH, max(len("smallest change"), *map(len, changes)))
     room = width - _LEAD - 2 - beside
     if room < 40:  # too narrow for columns: the change goes below
@@ -202,6 +206,8 @@ def _best(best: Mapping[str, Any], width: int) -> list[Line]:
     if best["one"] is not None:
         every = f"all {served} hosts" if served > 1 else printable(groups[0]["hosts"][0])
         shown.append(line(f"  one image for {every}: ", Span(best["one"], GOOD)))
+    elif served == 0 and sum(len(one["hosts"]) for one in refused) == 1:
+        return [line("  ", Span(part, BAD)) for part in _wrapped(printable(refused[0]["why"]), width - 2)]
     else:
         total = served + sum(len(one["hosts"]) for one in refused)
         what = f"  no image runs on all {total} hosts" + ("; one per group:" if groups else "")
@@ -216,39 +222,42 @@ def _best(best: Mapping[str, Any], width: int) -> list[Line]:
     return shown
 
 
-def _hosts(hosts: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
-    """Every host with its verdict, and every GPU that something is said of."""
+def _hosts(hosts: Sequence[Mapping[str, Any]], width: int, *, verbose: bool) -> list[Line]:
+    """Every host with its verdict, and what is said of it and of each GPU."""
     names = max(len(host["name"]) for host in hosts)
     shown: list[Line] = []
     for host in hosts:
         status = Span(f"{_STATE_WORDS[host['status']]:<25}", ROLES[host["status"]])
         facts = "  ".join(host["summary"])
         shown.append(line(f"  {printable(host['name']):<{names}}  ", status, "  ", printable(facts)))
-        for text, role in _said(host):
+        for text, role in _said(host, verbose=verbose):
             parts = _wrapped(text, width - names - 6)
             shown += [line(" " * (names + 4), Span(part, role)) for part in parts]
     return shown
 
 
-def _said(host: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _said(host: Mapping[str, Any], *, verbose: bool) -> list[tuple[str, str]]:
+    """What keeps the image from running there and the way out; of warnings the names, or with ``verbose`` all."""
+    places: dict[tuple[str, str], list[str]] = {}
+    mild = []
+    for finding in host["findings"]:
+        if finding["severity"] in ("error", "unknown") or (verbose and finding["severity"] == "warning"):
+            at = places.setdefault((_what(finding), finding["severity"]), [])
+            at += [finding["gpu"]] if finding["gpu"] else []
+        elif finding["severity"] == "warning":
+            mild.append(finding["id"].removeprefix("audit."))
     texts = [
-        (f"{_on(finding)}{_what(finding)}", ROLES[finding["severity"]])
-        for finding in host["findings"]
-        if finding["severity"] != "info"
+        (printable(f"{', '.join(at)}{(at and ': ') or ''}{what}"), ROLES[severity])
+        for (what, severity), at in places.items()
     ]
+    texts += [(f"warnings: {', '.join(dict.fromkeys(mild))}", WARN)] if mild else []
     change = change_words(host["smallest_change"])
     if change:
         texts.append((f"smallest change: {printable(change)}", ""))
         texts += [
             (f"and then: {printable(one['what'])}", WARN) for one in host["smallest_change"]["would_break"]
         ]
-    if host["error"]:
-        texts.append((printable(host["error"]), BAD))
-    return texts
-
-
-def _on(finding: Mapping[str, Any]) -> str:
-    return printable(f"{finding['gpu']}: ") if finding.get("gpu") else ""
+    return [*texts, (printable(host["error"]), BAD)] if host["error"] else texts
 
 
 def _ending(
