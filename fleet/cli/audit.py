@@ -135,6 +135,8 @@ def _consistent(inventory: str | None, options: dict[str, Any]) -> None:
         raise click.UsageError(f"{asked[0]} asks a question of its own: leave out {what}, or use --what-if")
     if not asked and not inventory and options["origin"] in (None, "store"):
         raise click.UsageError("give an INVENTORY, --from DIR, or a question: --gpu NAME --image IMAGE")
+    if options["limit"] and not inventory:
+        raise click.UsageError("--limit picks hosts of an INVENTORY: give one")
     if asked and not options["image"] and not options["best"]:
         raise click.UsageError("which image? --image IMAGE, or --best-image")
 

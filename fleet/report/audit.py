@@ -65,7 +65,9 @@ def outcome(document: Mapping[str, Any]) -> list[Span]:
     role = GOOD if number.get("runs") == total else WARN if running == total else BAD
     head = Span(printable(f"{title(document)}: "))
     if len(hosts) == 1:
-        return [head, Span(_STATE_WORDS[hosts[0]["status"]], role)]
+        state = hosts[0]["status"]
+        words = _STATE_WORDS[state] if hosts[0]["image"] else _ALONE_WORDS.get(state, _STATE_WORDS[state])
+        return [head, Span(words, role)]
     rest = f" ({plural(bare, 'host')} without GPUs)" if bare else ""
     verb = "runs on" if any(host["image"] for host in hosts) else "nothing against any image on"
     if running == total:
@@ -77,7 +79,7 @@ def title(document: Mapping[str, Any]) -> str:
     """What is asked, in words: the image, where, and what is supposed to be another."""
     hosts = document["hosts"]
     images = {host["image"] for host in hosts if host["image"]}
-    own = "the image of each host" if len(images) > 1 else next(iter(images), "no image, the hosts alone")
+    own = "the image of each host" if len(images) > 1 else next(iter(images), "no image in particular")
     where = hosts[0]["name"] if len(hosts) == 1 else document["inventory"] or plural(len(hosts), "host")
     supposed = ", ".join(f"{name} {value}" for name, value in (document["what_if"] or {}).items())
     supposed = f", supposing {supposed}" if supposed else ""
@@ -93,6 +95,15 @@ _STATE_WORDS = {
     "no_gpu": "no GPU",
     "unreachable": "unreachable",
     "failed": "failed",
+}
+
+
+#: Of a host that no image was asked for.
+_ALONE_WORDS = {
+    "runs": "nothing against it",
+    "runs_with_warnings": "nothing against it but warnings",
+    "does_not_run": "no image would run",
+    "unknown": "not known whether any image would run",
 }
 
 

@@ -46,7 +46,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Judged:
-    """One host with its verdict, where it has one."""
+    """One host with its verdict, where it has one: of a host that is known and has GPUs."""
 
     host: HostAudit
     image: AskedImage = None
@@ -59,9 +59,9 @@ class Judged:
         error = self.host.error
         if error is not None:
             return UNREACHABLE if error.exit_code is ExitCode.UNREACHABLE else FAILED
-        if self.host.subject is None or self.verdict is None:
+        if self.host.subject is None:
             return NO_REPORT
-        return NO_GPU if self.host.subject.gpus == () else self.verdict.status
+        return NO_GPU if self.verdict is None else self.verdict.status
 
     def exit_code(self, fail_on: str, allow_unknown: bool) -> ExitCode:
         """What it contributes to fleet's exit code: nothing known is not running."""
@@ -86,7 +86,7 @@ def judged(hosts: Sequence[HostAudit], wanted: Wanted, catalogue: Catalogue) -> 
 def _judged(
     host: HostAudit, image: AskedImage, change: Change, options: Options, catalogue: Catalogue
 ) -> Judged:
-    if host.subject is None or host.error is not None:
+    if host.subject is None or host.error is not None or host.subject.gpus == ():
         return Judged(host, image)
     if host.needs_bytes is not None and options.intended_memory_bytes is None:
         options = replace(options, intended_memory_bytes=host.needs_bytes)

@@ -88,6 +88,7 @@ def test_what_the_catalogue_does_not_hold_counts_unless_it_is_allowed(
         (("--gpu", "T4", "--image", "pytorch/pytorch:2.x.0-cuda12.8-cudnn9-runtime"), "'2.x.0' is not"),
         (("--gpu", "T4", "--image", CU128, "--what-if", "drivr=580.159.03"), "did you mean driver?"),
         (("--gpu", "T4", "--image", CU128, "--os", "ubuntu-23"), "ubuntu"),
+        (("--gpu", "T4", "--image", CU128, "--limit", "gpu01"), "--limit picks hosts of an INVENTORY"),
         (("--from", "stroe", "--image", CU128), "there is no folder stroe"),
         (("--from", "store", "--image", CU128), "give an INVENTORY"),
     ],

@@ -126,6 +126,17 @@ def test_a_host_that_answers_nonsense_costs_itself_only(tmp_path: Path, connecto
     assert found["exit_code"] == ExitCode.FAILED
 
 
+def test_what_an_older_fleet_did_not_collect_is_not_known_and_no_failure(
+    tmp_path: Path, connector: Any
+) -> None:
+    old = health_facts("t4")
+    del old["interconnect"], old["container_toolkit"], old["driver"]["fabric_manager"]
+    connector.hosts = {"gpu01": old}
+    (one,) = made(live(inventory(tmp_path, names=("gpu01",)), PLAIN, Scrubber()))["hosts"]
+    assert (one["status"], one["error"]) == ("unknown", None)
+    assert "audit.facts.unknown" in {finding["id"] for finding in one["findings"]}
+
+
 def test_without_root_it_goes_as_far_as_it_can_and_says_so(tmp_path: Path, connector: Any) -> None:
     connector.sudo = False
     facts = health_facts("t4", {"driver.holders": None, "driver.holders_reason": "permission"})
