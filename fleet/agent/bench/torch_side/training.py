@@ -15,7 +15,9 @@ import time
 
 from fleet.agent.bench.torch_side import results
 from fleet.agent.bench.torch_side.correctness import NETWORK_TOLERANCES, compared, wrong_words
+from fleet.agent.bench.torch_side.failures import NotRunnable
 from fleet.agent.bench.torch_side.precision import amp_kind, autocast, float32_as, require, scaler
+from fleet.agent.bench.torch_side.software import has_compiler
 from fleet.agent.bench.torch_side.timing import median, rotating, sampled, values
 
 TYPE_CHECKING = False
@@ -217,7 +219,10 @@ def _with_loss(
 
 
 def _compiled(bench: Bench, test: str, workload: Workload, variant: Variant, parameters: Json) -> Json:
-    """Eager first, then compiled, from the same weights and data."""
+    """Eager first, then compiled, from the same weights and data. NotRunnable without a C compiler."""
+    if bench.backend.compiler == "inductor" and not has_compiler():
+        # torch says so itself, after a minute of tracing.
+        raise NotRunnable("no_compiler", "there is no C compiler (CC, cc, gcc or clang) here")
     plain, eager_loss = _not_compiled(bench, test, workload, variant)
     trained = Trained(bench, workload, variant)
     first_loss, compile_s = _compile(bench, test, trained, variant)
