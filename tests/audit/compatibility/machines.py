@@ -155,6 +155,14 @@ def _toolkit(facts: Json, version: str | None) -> None:
     facts["packages"]["installed"].update(toolkit["packages"])
 
 
+def _cdi_by_hand(facts: Json, engine_cdi: bool) -> None:
+    """No toolkit, and a specification that somebody wrote; ``engine_cdi``: whether the engine reads it."""
+    specifications = facts["container_toolkit"]["cdi"]["specifications"]
+    _toolkit(facts, None)
+    facts["container_toolkit"]["cdi"]["specifications"] = specifications
+    facts["engine"]["cdi"] = engine_cdi
+
+
 def _runc(facts: Json, version: str) -> None:
     facts["packages"]["installed"]["runc"] = version
 
@@ -256,6 +264,7 @@ _CHANGES: Mapping[str, Callable[[Json, Any], None]] = {
     "next_kernel": _next_kernel,
     "nvidia_docker2": _sets("container_toolkit.nvidia_docker2"),
     "legacy_sources": _sets("container_toolkit.legacy_sources"),
+    "cdi_by_hand": _cdi_by_hand,
     "cdi_driver": _sets("container_toolkit.cdi.specifications.0.driver_version"),
     "fabric_manager": _fabric_manager,
     "nvswitches": _nvswitches,

@@ -25,11 +25,23 @@ _TODAY = "NVIDIA/nvidia-container-toolkit CHANGELOG"
 
 @rule("audit.toolkit.absent", known_bad=KnownBad({"container_toolkit.version": None}))
 def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
-    """A host whose containers are to have GPUs has NVIDIA's container toolkit."""
-    if not case.in_container or case.subject.toolkit is not NOTHING:
+    """A host whose containers are to have GPUs has NVIDIA's container toolkit.
+
+    An engine with CDI needs only a specification, whoever wrote it: without the toolkit nobody renews it.
+    """
+    subject = case.subject
+    if not case.in_container or subject.toolkit is not NOTHING:
         return
+    by_hand = subject.engine_cdi is True and isinstance(subject.cdi, tuple)
     yield self.finding(
-        "NVIDIA's container toolkit is not installed: no container gets a GPU",
+        "NVIDIA's container toolkit is not installed: "
+        + (
+            "containers get GPUs by a CDI specification (--device nvidia.com/gpu=all), which nobody renews when the "
+            "driver changes, and not by --gpus"
+            if by_hand
+            else "no container gets a GPU"
+        ),
+        severity=Severity.WARNING if by_hand else None,
         observed=None,
         limit=str(toolkit_floor()),
         source=toolkit_repository().provenance.source("packages"),
