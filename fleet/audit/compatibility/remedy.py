@@ -1,7 +1,7 @@
 """The smallest change that makes an image run on a host, and what else that change would break.
 
-Changes are tried by how few they are and then by how little they disturb: another image disturbs nobody, another
-driver stops every job. A change is judged by the same rules as the host itself, so a remedy is proved, not looked up.
+Changes are tried by how few they are and then by how little they disturb. The image that was asked for is what is
+wanted: another one comes last, where no change of the host makes this one run. A change is judged by the same rules as the host itself, so a remedy is proved, not looked up.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fleet.catalogue.drivers import TYPE_NAMES, Branch
 from fleet.catalogue.images import Image, NoSuchTag, NotInCatalogue
 from fleet.catalogue.versions import Version, release
 
-#: Kinds of change, the least disturbing first.
-KINDS = ("image", "toolkit", "cdi", "fabric_manager", "docker", "driver_of_branch", "driver_of_other_branch")
+#: Kinds of change, the least disturbing first; another image than the one that is wanted, last.
+KINDS = ("toolkit", "cdi", "fabric_manager", "docker", "driver_of_branch", "driver_of_other_branch", "image")
 _BAD = (Severity.ERROR, Severity.UNKNOWN)
 _MOST = 3
 
@@ -136,10 +136,8 @@ def _remedy(subject: Subject, image: Asked, change: Change, options: Options, kn
 
 
 def _options(subject: Subject, image: Asked, known: Catalogue, on: date) -> Iterator[Option]:
-    """All there is to try, the least disturbing first; of alternatives the nearest first."""
+    """All there is to try, in the order of :data:`KINDS`; of alternatives the nearest first."""
     nothing = frozenset[str]()
-    for one in nearest_images(image, known):
-        yield Option("image", Change(image=one.reference), nothing)
     for toolkit in dict.fromkeys((toolkit_floor(known.files), toolkit_versions(known.files)[-1])):
         if not isinstance(subject.toolkit, Version) or subject.toolkit < toolkit:
             yield Option("toolkit", Change(toolkit=toolkit.text), nothing)
@@ -151,6 +149,8 @@ def _options(subject: Subject, image: Asked, known: Catalogue, on: date) -> Iter
     if not isinstance(subject.engine, Program) or subject.engine.version < engine:
         yield Option("docker", Change(docker=engine.text), nothing)
     yield from _drivers(subject, known, on)
+    for one in nearest_images(image, known):
+        yield Option("image", Change(image=one.reference), nothing)
 
 
 def _drivers(subject: Subject, known: Catalogue, on: date) -> Iterator[Option]:
