@@ -1,7 +1,8 @@
 """The smallest change that makes an image run on a host, and what else that change would break.
 
 Changes are tried by how few they are and then by how little they disturb. The image that was asked for is what is
-wanted: another one comes last, where no change of the host makes this one run. A change is judged by the same rules as the host itself, so a remedy is proved, not looked up.
+wanted: another one comes last, where no change of the host makes this one run. A change is judged by the same rules
+as the host itself, so a remedy is proved, not looked up.
 """
 
 from __future__ import annotations
