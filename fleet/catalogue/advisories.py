@@ -1,31 +1,50 @@
-"""Known weaknesses of the engine, runc and the container toolkit, and which versions have the fixes.
+"""Known weaknesses of the engine, runc, containerd and the container toolkit, and which versions have the fixes.
 
-Data under ``advisories`` of ``docker.yaml`` and ``container_toolkit.yaml``. Versions are upstream's: a
-distribution fixes without raising them, so its packages are judged by their own revision.
+Data in ``data/advisories.yaml``. Versions are upstream's: a distribution fixes without raising them, so its packages
+are judged by their own revision. Those of the driver are :class:`fleet.catalogue.drivers.SecurityFix`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from dataclasses import dataclass, field
+from typing import Literal
 
 from fleet.catalogue.entries import Entry, Files, Provenance
 from fleet.catalogue.versions import Version, release
+from fleet.core.errors import InputError
+
+Component = Literal["engine", "runc", "containerd", "container_toolkit"]
+#: Where alone a weakness is there: in builds of images, on nodes of Kubernetes, where it is not Docker that runs the
+#: containers, where CDI is not used.
+Exposure = Literal["builds", "kubernetes", "not_docker", "not_cdi"]
 
 
 @dataclass(frozen=True)
 class Advisory:
-    """One weakness. ``fixed_in`` holds the first fixed version of each branch that got a fix, oldest first."""
+    """One weakness. ``fixed_in`` holds the first fixed version of each branch that got a fix, oldest first.
+
+    Releases before ``first_affected`` never had it. ``exposure`` is None where it is there for everybody who runs the
+    component.
+    """
 
     id: str
-    component: str
+    component: Component
     fixed_in: tuple[Version, ...]
+    first_affected: Version | None
     cvss: float | None
+    exposure: Exposure | None
     note: str
-    provenance: Provenance
+    provenance: Provenance = field(compare=False, repr=False)
+
+    @property
+    def sure(self) -> bool:
+        """Whether all branches that have the fix were found; where not, one that is not named may have it too."""
+        return self.provenance.vouches("fixed_in")
 
     def fixed(self, version: Version) -> bool:
-        """Whether a version has the fix: it is past the fix of its own branch, or past the newest fix."""
-        if version >= self.fixed_in[-1]:
+        """Whether a version is free of it: older than it, past the fix of its own branch, or past the newest fix."""
+        if version >= self.fixed_in[-1] or (self.first_affected and version < self.first_affected):
             return True
         return any(
             version.begins_with(_branch(one)) and version >= one
@@ -33,27 +52,50 @@ class Advisory:
             if len(one.numbers) > 2
         )
 
-
-def engine_advisories(files: Files | None = None) -> tuple[Advisory, ...]:
-    """Those of Docker Engine and runc (``component`` is ``engine`` or ``runc``)."""
-    return _read(files, "docker", "engine")
-
-
-def toolkit_advisories(files: Files | None = None) -> tuple[Advisory, ...]:
-    """Those of the NVIDIA container toolkit."""
-    return _read(files, "container_toolkit", "container_toolkit")
+    def fix_for(self, version: Version) -> Version:
+        """The smallest step to a fix: that of the version's own branch, else the next above."""
+        own = [one for one in self.fixed_in if len(one.numbers) > 2 and version.begins_with(_branch(one))]
+        above = [one for one in self.fixed_in if one > version]
+        return (own or above or [self.fixed_in[-1]])[0]
 
 
-def _read(files: Files | None, file: str, component: str) -> tuple[Advisory, ...]:
-    return tuple(_advisory(entry, component) for entry in (files or Files()).section(file, "advisories"))
+class Advisories:
+    """All weaknesses of a catalogue."""
+
+    def __init__(self, files: Files) -> None:
+        self.all = tuple(map(_advisory, files.section("advisories", "advisories")))
+
+    def of(self, component: Component) -> tuple[Advisory, ...]:
+        """Those of one component."""
+        return tuple(one for one in self.all if one.component == component)
+
+    def lacking(self, component: Component, version: Version) -> tuple[Advisory, ...]:
+        """Those whose fix an upstream version of a component does not have, as far as is known.
+
+        One that is not :attr:`Advisory.sure` may be fixed there all the same.
+        """
+        return tuple(one for one in self.of(component) if not one.fixed(version))
+
+    def find(self, text: str) -> Advisory:
+        """The one of this number, in any case. Raises InputError with near ones."""
+        found = next((one for one in self.all if one.id.lower() == text.strip().lower()), None)
+        if found is not None:
+            return found
+        near = difflib.get_close_matches(text.strip().upper(), [one.id for one in self.all])
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InputError(
+            f"there is no advisory {text} in the catalogue{hint}", remedy="fleet catalogue show advisory"
+        )
 
 
-def _advisory(entry: Entry, component: str) -> Advisory:
+def _advisory(entry: Entry) -> Advisory:
     return Advisory(
         entry.id,
-        entry.get("component", component),
+        entry["component"],
         tuple(sorted(map(release, entry["fixed_in"]))),
+        release(entry["first_affected"]) if "first_affected" in entry.fields else None,
         entry.get("cvss"),
+        entry.get("exposure"),
         entry.get("note", ""),
         entry.provenance,
     )
@@ -61,5 +103,4 @@ def _advisory(entry: Entry, component: str) -> Advisory:
 
 def _branch(version: Version) -> Version:
     """The branch of a version: its first two numbers."""
-    text = ".".join(version.text.split(".")[:2])
-    return release(text)
+    return release(".".join(version.text.split(".")[:2]))

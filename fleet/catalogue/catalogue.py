@@ -1,7 +1,8 @@
 """The whole catalogue: typed tables, each built when first asked for; a site's own entries laid over.
 
 :func:`load` is the way in. Next: :mod:`fleet.catalogue.gpus`, :mod:`~fleet.catalogue.drivers`,
-:mod:`~fleet.catalogue.cuda`, :mod:`~fleet.catalogue.operating_systems`, :mod:`~fleet.catalogue.xids`.
+:mod:`~fleet.catalogue.cuda`, :mod:`~fleet.catalogue.torch`, :mod:`~fleet.catalogue.images`,
+:mod:`~fleet.catalogue.operating_systems`, :mod:`~fleet.catalogue.xids`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from typing import TYPE_CHECKING
 from fleet.catalogue.entries import Files, read_overlay
 
 if TYPE_CHECKING:
+    from fleet.catalogue.advisories import Advisories
     from fleet.catalogue.cuda import Cuda
+    from fleet.catalogue.cudnn import Cudnn
     from fleet.catalogue.drivers import Drivers
     from fleet.catalogue.gpus import Architecture, Gpus
+    from fleet.catalogue.images import Images
     from fleet.catalogue.operating_systems import Systems
+    from fleet.catalogue.runtimes import Runtimes
+    from fleet.catalogue.torch import TorchBuilds
     from fleet.catalogue.xids import Xids
 
 
@@ -46,6 +52,41 @@ class Catalogue:
         from fleet.catalogue.cuda import Cuda
 
         return Cuda(self.files)
+
+    @cached_property
+    def advisories(self) -> Advisories:
+        """Weaknesses of what runs containers."""
+        from fleet.catalogue.advisories import Advisories
+
+        return Advisories(self.files)
+
+    @cached_property
+    def cudnn(self) -> Cudnn:
+        """Which GPUs a cuDNN has code for."""
+        from fleet.catalogue.cudnn import Cudnn
+
+        return Cudnn(self.files)
+
+    @cached_property
+    def runtimes(self) -> Runtimes:
+        """Branches of the engine, containerd and runc."""
+        from fleet.catalogue.runtimes import Runtimes
+
+        return Runtimes(self.files)
+
+    @cached_property
+    def torch(self) -> TorchBuilds:
+        """Builds of torch."""
+        from fleet.catalogue.torch import TorchBuilds
+
+        return TorchBuilds(self.files)
+
+    @cached_property
+    def images(self) -> Images:
+        """Images of containers."""
+        from fleet.catalogue.images import Images
+
+        return Images(self.files, self.torch)
 
     @cached_property
     def systems(self) -> Systems:

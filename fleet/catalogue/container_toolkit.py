@@ -60,10 +60,15 @@ def toolkit_repository(files: Files | None = None) -> ToolkitRepository:
     )
 
 
+def toolkit_feature_since(name: str, files: Files | None = None) -> Version:
+    """The first version with a feature: ``containerd``, ``compat_hook``, ``jit_cdi``, ``cdi_spec_0_7``."""
+    features = _files(files).section("container_toolkit", "features")
+    return next(release(one["since"]) for one in features if one.id == name)
+
+
 def cdi_0_7_since(files: Files | None = None) -> Version:
     """The first version whose CDI specifications need an engine that knows CDI 0.7."""
-    features = _files(files).section("container_toolkit", "features")
-    return next(release(one["since"]) for one in features if one.id == "cdi_spec_0_7")
+    return toolkit_feature_since("cdi_spec_0_7", files)
 
 
 def toolkit_versions(files: Files | None = None) -> tuple[Version, ...]:

@@ -9,6 +9,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
+from fleet.catalogue.data_files import within
 from fleet.catalogue.entries import Entry, Files, Provenance
 from fleet.catalogue.versions import Version, driver_version, release
 from fleet.core.errors import InputError
@@ -65,6 +66,10 @@ class Cuda:
         majors = {entry.id: entry for entry in files.section("cuda", "majors")}
         toolkits = (_toolkit(entry, majors) for entry in files.section("cuda", "toolkits"))
         self.all = tuple(sorted(toolkits, key=lambda toolkit: toolkit.version))
+        self.compute_capabilities = {
+            entry.id: (entry.get("first_cuda"), entry.get("last_cuda"))
+            for entry in files.section("cuda", "compute_capabilities")
+        }
         self.forward = tuple(map(_forward, files.section("cuda", "forward_compatibility")))
 
     def toolkit(self, text: str) -> Toolkit | None:
@@ -77,6 +82,18 @@ class Cuda:
         sure = [one for one in fitting if one.native_basis == "table"] if len(version.numbers) == 2 else []
         found = exact or sure or fitting
         return found[-1] if found else None
+
+    def first_of(self, text: str) -> Toolkit | None:
+        """The first release of a minor (12.8). Its driver is enough for all of the minor: the interface of the driver
+        and the version of PTX change with the minor alone, though NVIDIA's table names a newer driver for updates."""
+        version = release(text)
+        minor = [one for one in self.all if one.version.numbers[:2] == version.numbers[:2]]
+        return minor[0] if len(version.numbers) > 1 and minor else None
+
+    def compiles(self, compute_capability: str, cuda: str) -> bool | None:
+        """Whether the compiler of a minor (12.8) makes code for a GPU; None for one that the catalogue lacks."""
+        span = self.compute_capabilities.get(compute_capability)
+        return None if span is None else within(cuda, *span)
 
     def forward_package(self, cuda: str, branch: int) -> ForwardCompatibility | None:
         """The package that lets drivers of ``branch`` run a toolkit (its minor, 13.0), if there is one."""

@@ -29,6 +29,7 @@ DriverSupport = Literal["supported", "not_listed", "too_old", "dropped", "unknow
 PCIE_LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.984, 4: 1.969, 5: 3.938, 6: 7.563}
 
 _PCI_ID = re.compile(r"(?P<device>[0-9a-f]{4})(:(?P<vendor>[0-9a-f]{4}):(?P<subsystem>[0-9a-f]{4}))?")
+_WORDS = re.compile(r"[a-z0-9]+")
 _MAKERS = re.compile(r"^(nvidia |tesla |geforce |quadro )+")
 
 
@@ -207,7 +208,7 @@ class Gpus:
         if not fitting and pci is not None:
             found = self.by_pci(pci["device"], pci["vendor"] or "", pci["subsystem"] or "")
             fitting = [found] if found else list(self.candidates(pci["device"]))
-        fitting = fitting or list(self.named(text))
+        fitting = fitting or self._of_name(text)
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
@@ -218,9 +219,20 @@ class Gpus:
             f"there is no GPU {text} in the catalogue{self._near(text)}", remedy="fleet catalogue show gpu"
         )
 
+    def _of_name(self, text: str) -> list[Gpu]:
+        """Those of this name. As NVML says it, it may be of several products; as it is sold, it is of one of them."""
+        fitting = list(self.named(text))
+        if len(fitting) > 1 and not text.strip().lower().startswith("nvidia "):
+            return [gpu for gpu in fitting if _plain(gpu.name) == _plain(text)] or fitting
+        return fitting
+
     def _near(self, text: str) -> str:
         wanted = _plain(text)
-        ids = [gpu.id for gpu in self.all if _plain(gpu.name).startswith(wanted) or gpu.id.startswith(wanted)]
+        ids = [
+            gpu.id
+            for gpu in self.all
+            if _plain(gpu.name).startswith(wanted) or gpu.id.startswith(wanted) or _has_words(gpu, wanted)
+        ]
         if not ids:
             names = {name: gpu.id for gpu in self.all for name in (gpu.id, _plain(gpu.name))}
             ids = [names[near] for near in difflib.get_close_matches(wanted, names, n=5, cutoff=0.5)]
@@ -248,6 +260,13 @@ def pcie_gb_per_s(generation: int, width: int) -> float | None:
 def _plain(name: str) -> str:
     """A name in lower case without the makers' words before it: drivers came to add "NVIDIA" at some time."""
     return _MAKERS.sub("", " ".join(name.lower().split()))
+
+
+def _has_words(gpu: Gpu, wanted: str) -> bool:
+    """Whether every word begins one of the GPU's: "h100 sxm" those of H100 SXM5 80GB."""
+    own = _WORDS.findall(f"{gpu.id} {gpu.name} {gpu.nvml_name}".lower())
+    words = _WORDS.findall(wanted)
+    return bool(words) and all(any(one.startswith(word) for one in own) for word in words)
 
 
 def _architecture(entry: Entry) -> Architecture:

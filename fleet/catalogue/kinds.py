@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleet.catalogue import present, present_systems, present_xids
+from fleet.catalogue import present, present_runtimes, present_systems, present_torch, present_xids
 from fleet.catalogue.catalogue import Catalogue
 
-KINDS = {**present.KINDS, **present_systems.KINDS, **present_xids.KINDS}
+KINDS = {
+    **present.KINDS,
+    **present_systems.KINDS,
+    **present_torch.KINDS,
+    **present_runtimes.KINDS,
+    **present_xids.KINDS,
+}
 
 
 def summary(catalogue: Catalogue) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """What is wrong with the catalogue: shape, references, versions, dates, plausible figures.
 
 :func:`faults` looks at the merged data (shipped files and a site's own); :func:`check` raises. The shape is
-``schemas/catalogue.schema.json``; the rules that a schema cannot say are in :mod:`fleet.catalogue.lint_rules` and
-:mod:`fleet.catalogue.lint_xid_rules`.
+``schemas/catalogue.schema.json``; the rules that a schema cannot say are in :mod:`fleet.catalogue.lint_rules`,
+:mod:`fleet.catalogue.lint_torch_rules` and :mod:`fleet.catalogue.lint_xid_rules`.
 ``fleet catalogue check`` and the tests run the same.
 """
 
@@ -17,11 +17,12 @@ from typing import Any
 from fleet.catalogue.data_files import FOLDER, data, data_names
 from fleet.catalogue.entries import Entry, Files, Raw, misshapen
 from fleet.catalogue.lint_rules import RULES, Fault
+from fleet.catalogue.lint_torch_rules import TORCH_RULES
 from fleet.catalogue.lint_xid_rules import XID_RULES
 from fleet.core import schema as schemas
 from fleet.core.errors import InputError, Position, Problem
 
-ALL_RULES = (*RULES, *XID_RULES)
+ALL_RULES = (*RULES, *TORCH_RULES, *XID_RULES)
 
 
 def faults(files: Files) -> list[Fault]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from fleet.catalogue.advisories import engine_advisories, toolkit_advisories
+from fleet.catalogue.advisories import Advisories, Component
 from fleet.catalogue.entries import Entry, Files
 from fleet.catalogue.gpus import pcie_gb_per_s
 from fleet.catalogue.versions import driver_version, first_day, last_day, release
@@ -286,17 +286,28 @@ def dates(files: Files) -> Iterator[Fault]:
 
 def floors(files: Files) -> Iterator[Fault]:
     """The versions called free of known weaknesses have every fix there is."""
-    for file, name, advisories in (
-        ("docker", "engine", [one for one in engine_advisories(files) if one.component == "engine"]),
-        ("container_toolkit", "container_toolkit", list(toolkit_advisories(files))),
-    ):
+    advisories = Advisories(files)
+    components: dict[str, Component] = {"docker": "engine", "container_toolkit": "container_toolkit"}
+    for file, component in components.items():
         for floor in files.section(file, "floors"):
-            if floor.id == name:
-                missing = [one.id for one in advisories if not one.fixed(release(floor["version"]))]
-                if missing:
-                    yield Fault(
-                        file, "floors", floor.id, f"{floor['version']} lacks the fix of {', '.join(missing)}"
-                    )
+            missing = [one.id for one in advisories.lacking(component, release(floor["version"]))]
+            if floor.id == component and missing:
+                yield Fault(
+                    file, "floors", floor.id, f"{floor['version']} lacks the fix of {', '.join(missing)}"
+                )
+
+
+def fixes(files: Files) -> Iterator[Fault]:
+    """An advisory names each branch once, and nothing is fixed before it is broken."""
+    for one in Advisories(files).all:
+        branches = [version.numbers[:2] for version in one.fixed_in]
+        for before, after in pairwise(branches):
+            if before == after:
+                what = f"fixed_in: {'.'.join(map(str, after))} is there twice"
+                yield Fault("advisories", "advisories", one.id, what)
+        if one.first_affected is not None and one.first_affected >= one.fixed_in[0]:
+            what = f"is fixed in {one.fixed_in[0]}, and first there in {one.first_affected}"
+            yield Fault("advisories", "advisories", one.id, what)
 
 
 def _readable(*texts: str) -> bool:
@@ -327,4 +338,5 @@ RULES: tuple[Rule, ...] = (
     driver_sets,
     dates,
     floors,
+    fixes,
 )

@@ -10,7 +10,8 @@ from fleet.cli.lazy import Group
 from fleet.cli.options import Session, output_options
 
 # The kinds of fleet.catalogue.kinds, which is imported only when one is shown.
-WORDS = ["gpu", "driver", "cuda", "os", "xid", "sxid"]
+WORDS = ["gpu", "driver", "cuda", "os", "torch", "image", "cudnn"]
+WORDS += ["docker", "containerd", "runc", "toolkit", "advisory", "xid", "sxid"]
 
 overlay_option = click.option(
     "--catalogue",
@@ -34,7 +35,7 @@ Examples:
   fleet catalogue check --catalogue site/""",
 )
 def catalogue() -> None:
-    """The facts fleet decides by: GPUs, drivers, CUDA, operating systems, codes in the kernel log."""
+    """The facts fleet decides by: GPUs, drivers, CUDA, torch, images, systems, what runs containers, kernel log."""
 
 
 @catalogue.command(
@@ -45,6 +46,10 @@ Examples:
   fleet catalogue show driver 580
   fleet catalogue show cuda 12.8 --json
   fleet catalogue show os ubuntu-24.04
+  fleet catalogue show torch 2.7.0+cu128
+  fleet catalogue show image pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime
+  fleet catalogue show runc 1.2.6              its branch, and the fixes it lacks
+  fleet catalogue show advisory CVE-2025-31133
   fleet catalogue show xid 79
   fleet catalogue show sxid 20034              of an NVSwitch"""
 )
@@ -56,7 +61,7 @@ Examples:
 def show(session: Session, kind: str, name: str | None, overlay: Path | None) -> None:
     """List what is known of one kind, or tell one entry in full with its sources.
 
-    NAME is an id, a name as NVML gives it, PCI ids, a version, a code. What was not verified says so.
+    NAME is an id, a name as NVML gives it, PCI ids, a version, an image, a code. What was not verified says so.
     """
     from datetime import date
 

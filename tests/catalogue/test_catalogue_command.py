@@ -61,6 +61,20 @@ def test_json_carries_values_origin_and_what_follows(capsys: pytest.CaptureFixtu
         ("driver", "newest", "not a driver version"),
         ("cuda", "12.7", "did you mean"),
         ("os", "ubuntu-24.10", "did you mean"),
+        ("torch", "2.7.0+cu124", "did you mean 2.7.0-cu118"),
+        (
+            "image",
+            "pytorch/pytorch:2.7.0-cuda11.8-cudnn8-devel",
+            "did you mean pytorch/pytorch:2.7.0-cuda11.8-cudnn9-d",
+        ),
+        ("image", "Lab/Train", "is not the name of an image"),
+        ("cudnn", "8.7", "which has 8.0 to 8.5"),
+        ("docker", "18.09", "which has 29, 28"),
+        ("runc", "2.0", "which has 1.5"),
+        ("runc", "newest", "is not a version"),
+        ("containerd", "3.1", "which has 2.3"),
+        ("toolkit", "1.17.6", "did you mean 1.17.7"),
+        ("advisory", "CVE-2025-31134", "did you mean CVE-2025-31133"),
     ],
 )
 def test_an_unknown_name_is_exit_2_with_near_ones(
@@ -70,6 +84,57 @@ def test_an_unknown_name_is_exit_2_with_near_ones(
     said = capsys.readouterr()
     assert said.out == ""
     assert hint in said.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "lines"),
+    [
+        (
+            "torch", "2.7.0+cu128",
+            [
+                "driver 570.26 on",
+                "at the least 525.60.13: precompiled code only, no PTX",
+                "architectures 7.5 8.0 8.6 9.0 10.0 12.0 and PTX of 12.0",
+                "NCCL 2.26.2 (not verified)",
+            ],
+        ),
+        ("torch", "2.13.0+cu130", ["driver 580.65.06 on", "on ARM 8.0 9.0 10.0 11.0 12.0"]),
+        (
+            "image", "docker.io/pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel",
+            [
+                "image pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel, an official tag",
+                "forward brings cuda-compat",
+                "requires NVIDIA_REQUIRE_CUDA is not known",
+            ],
+        ),
+        (
+            "image", "pytorch/pytorch:2.15.0-cuda13.2-cudnn9",
+            [
+                "image pytorch/pytorch:2.15.0-cuda13.2-cudnn9-runtime, an official tag (not verified)",
+                "architectures 7.5 8.0 8.6 9.0 10.0 12.0 and PTX of 12.0 (not verified)",
+            ],
+        ),
+        ("cudnn", "9.17.1.4", ["cuDNN 9.11 to the newest", "GPUs compute capability 7.5 on (not verified)"]),
+        ("docker", "24.0.9", ["every fix from none", "lacks CVE-2026-34040 (fixed in 25.0.16, 29.3.1)"]),
+        ("docker", "25.0", ["branch 25.0, long term", "every fix from 25.0.17 (not verified)"]),
+        ("containerd", "1.7", ["every fix from 1.7.33 (not verified)"]),
+        ("runc", "1.3.2", ["every fix from 1.3.6", "lacks CVE-2025-31133 (fixed in 1.2.8, 1.3.3, 1.4.0)"]),
+        ("toolkit", "1.17.7", ["toolkit 1.17.7 of 2025-05-16", "lacks CVE-2026-24260 (fixed in 1.19.1)"]),
+        ("advisory", "cve-2026-41579", ["is there where it is not Docker that runs the containers", "CVSS 3.3"]),
+    ],
+)  # fmt: skip
+def test_one_entry_of_the_audit_in_full(
+    kind: str, name: str, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["catalogue", "show", kind, name]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line not in shown] == []
+    assert main(["catalogue", "show", kind, name, "--json"]) == 0
+    entry = json.loads(capsys.readouterr().out)
+    assert entry["provenance"]
+    assert main(["catalogue", "show", kind]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert any(line.split()[0] == entry["id"] for line in table[1:])
 
 
 def test_check_counts_what_is_well(capsys: pytest.CaptureFixture[str]) -> None:

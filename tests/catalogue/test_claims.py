@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 
-from fleet.catalogue.advisories import engine_advisories
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.entries import Files
 from fleet.catalogue.versions import driver_version, release
@@ -120,11 +119,7 @@ def test_a_t4_beside_an_a100_is_slower_and_has_no_bf16() -> None:
 def test_docker_24_has_ended_and_lacks_fixes_that_will_not_come() -> None:
     ends = {one.id: one.get("end_of_life") for one in Files().section("docker", "releases")}
     assert ends["24.0"] == "2024-06-08"
-    lacking = {
-        one.id
-        for one in engine_advisories()
-        if one.component == "engine" and not one.fixed(release("24.0.9"))
-    }
+    lacking = {one.id for one in CATALOGUE.advisories.lacking("engine", release("24.0.9"))}
     assert {"CVE-2024-41110", "CVE-2026-34040", "CVE-2026-41567"} <= lacking
 
 

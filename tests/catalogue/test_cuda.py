@@ -66,3 +66,31 @@ def test_there_is_no_toolkit_12_7(cuda: Cuda) -> None:
         cuda.find("12.7")
     with pytest.raises(InputError, match="did you mean"):
         cuda.find("12.8.9")
+
+
+def test_the_first_release_of_a_minor(cuda: Cuda) -> None:
+    first = cuda.first_of("12.8")
+    assert first is not None
+    assert (first.version.text, str(first.native_driver)) == ("12.8.0", "570.26")
+    assert cuda.first_of("12.8.1") == first
+    assert cuda.first_of("12.7") is None
+    assert cuda.first_of("12") is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "toolkit", "compiles"),
+    [
+        ("3.7", "11.8", True),
+        ("3.7", "12.0", False),
+        ("7.0", "12.9", True),
+        ("7.0", "13.0", False),
+        ("12.0", "12.6", False),
+        ("12.0", "12.8", True),
+        ("7.5", "13.4", True),
+        ("1.3", "10.0", None),
+    ],
+)
+def test_what_a_compiler_makes_code_for(
+    cuda: Cuda, capability: str, toolkit: str, compiles: bool | None
+) -> None:
+    assert cuda.compiles(capability, toolkit) is compiles

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fleet.catalogue.catalogue import load
-from fleet.catalogue.container_toolkit import toolkit_floor, toolkit_repository, toolkit_versions
+from fleet.catalogue.container_toolkit import (
+    cdi_0_7_since,
+    toolkit_feature_since,
+    toolkit_floor,
+    toolkit_repository,
+    toolkit_versions,
+)
 from fleet.catalogue.fabric import fabric_needs, nvswitch_devices
 
 
@@ -42,3 +48,9 @@ def test_the_container_toolkit() -> None:
     assert str(toolkit_floor()) == "1.19.1"
     assert toolkit_floor() in toolkit_versions()
     assert list(toolkit_versions()) == sorted(toolkit_versions())
+
+
+def test_what_a_toolkit_can() -> None:
+    since = {name: str(toolkit_feature_since(name)) for name in ("containerd", "compat_hook", "jit_cdi")}
+    assert since == {"containerd": "1.14.0", "compat_hook": "1.17.5", "jit_cdi": "1.18.0"}
+    assert cdi_0_7_since() == toolkit_feature_since("cdi_spec_0_7")

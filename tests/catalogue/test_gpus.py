@@ -67,7 +67,59 @@ def test_the_subsystem_tells_products_of_one_device_id_apart(gpus: Gpus) -> None
 def test_a_name_that_two_products_share_is_not_guessed(gpus: Gpus) -> None:
     assert {gpu.id for gpu in gpus.named("NVIDIA GeForce RTX 3050")} == {"rtx3050", "rtx3050-6gb"}
     with pytest.raises(InputError, match=r"may be rtx3050 .* or rtx3050-6gb"):
-        gpus.find("GeForce RTX 3050")
+        gpus.find("NVIDIA GeForce RTX 3050")
+
+
+def test_as_it_is_sold_a_name_is_of_one_product(gpus: Gpus) -> None:
+    assert gpus.find("GeForce RTX 3050").id == "rtx3050"
+    assert gpus.find("GTX 1050").id == "gtx1050"
+    assert gpus.find("GTX 1050 3GB").id == "gtx1050-3gb"
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("A100 80GB", ["a100-sxm4-80gb", "a100-pcie-80gb"]),
+        ("A100 PCIe", ["a100-pcie-40gb", "a100-pcie-80gb"]),
+        ("H100 SXM", ["h100-sxm5-80gb"]),
+        ("rtx-5090", ["rtx5090"]),
+    ],
+)
+def test_a_part_of_a_name_is_not_taken_but_leads_to_the_right_ones(
+    gpus: Gpus, text: str, near: list[str]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        gpus.find(text)
+    assert caught.value.what.endswith(f"did you mean {' or '.join(near)}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("GTX 1080 Ti", "gtx1080ti"),
+        ("RTX 2080 Ti", "rtx2080ti"),
+        ("RTX 3090", "rtx3090"),
+        ("RTX 4090", "rtx4090"),
+        ("NVIDIA GeForce RTX 5090", "rtx5090"),
+        ("10de:2b85", "rtx5090"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2"),
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("NVIDIA B200", "b200"),
+        ("Tesla K80", "k80"),
+    ],
+)
+def test_every_gpu_of_the_audit_by_a_name_it_goes_by(gpus: Gpus, name: str, found: str) -> None:
+    assert gpus.find(name).id == found
 
 
 @pytest.mark.parametrize("text", ["1eb", "1eb8:10de", "1eb8:10de:12a", "xyzw"])

@@ -165,6 +165,125 @@ BROKEN = [
         '{id: container_toolkit, version: "1.17.8"}',
         "floors container_toolkit: 1.17.8 lacks the fix of CVE-2026-24260",
     ),
+    # advisories
+    (
+        "advisories", "advisories",
+        '{id: CVE-2025-31133, fixed_in: ["1.2.8", "1.2.9", "1.3.3"]}',
+        "advisories CVE-2025-31133: fixed_in: 1.2 is there twice",
+    ),
+    (
+        "advisories", "advisories",
+        '{id: CVE-2026-53492, first_affected: "2.2.0"}',
+        "advisories CVE-2026-53492: is fixed in 2.1.9, and first there in 2.2.0",
+    ),
+    # builds of torch
+    ("torch", "builds", '{id: 2.7-cu128, variant: cu129}', "builds 2.7-cu128: builds for CUDA 12.8 are called cu128"),
+    ("torch", "builds", '{id: 2.7-cu128, cuda: "12.7"}', "builds 2.7-cu128: there is no CUDA 12.7 in cuda.yaml"),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu128, cuda_release: "12.6.3"}',
+        "builds 2.7-cu128: cuda_release 12.6.3 is not of CUDA 12.8",
+    ),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu128, cuda_release: "12.8.7"}',
+        "builds 2.7-cu128: cuda_release 12.8.7: there is no such toolkit",
+    ),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu128, arch_list: ["7.5", "8.4", "12.0"]}',
+        "builds 2.7-cu128: arch_list: no GPU in the catalogue has compute capability 8.4",
+    ),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu126, arch_list: ["9.0", "10.0"]}',
+        "builds 2.7-cu126: arch_list: CUDA 12.6 makes no code for 10.0",
+    ),
+    (
+        "torch", "builds",
+        '{id: 2.9-cu130, arch_list_aarch64: ["7.0", "12.0"]}',
+        "builds 2.9-cu130: arch_list_aarch64: CUDA 13.0 makes no code for 7.0",
+    ),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu126, arch_list: ["9.0", "8.0"]}',
+        "builds 2.7-cu126: arch_list: must go from the oldest",
+    ),
+    ("torch", "builds", '{id: 2.7-cu128, ptx: "8.9"}', "builds 2.7-cu128: ptx 8.9 is not of arch_list"),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu128, triton: {"2.8.0": "3.4.0"}}',
+        "builds 2.7-cu128: triton: 2.8.0 is not one of its versions",
+    ),
+    (
+        "torch", "builds",
+        '{id: 2.7-cu128, versions: ["2.7.0", "2.8.0"]}',
+        "builds 2.8-cu128: 2.7-cu128 is 2.8.0 cu128 too",
+    ),
+    ("torch", "builds", "{id: 2.7-cu128, pypi_default: true}", "builds 2.7-cu128: pip brings 2.7-cu126 of 2.7.0"),
+    # cuDNN
+    ("cudnn", "releases", '{id: "8.9", last: "8.8"}', "releases 8.9: ends (8.8) before it begins"),
+    ("cudnn", "releases", '{id: "8.9", first: "8.5"}', "releases 8.9: 8.0 covers 8.5 too"),
+    # images
+    ("images", "images", "{id: Lab/Train, origin: given}", "images Lab/Train: 'Lab/Train' is not the name of an image"),
+    (
+        "images", "images",
+        "{id: docker.io/lab/train, origin: given}",
+        "images docker.io/lab/train: the name must be spelled lab/train:latest",
+    ),
+    (
+        "images", "images",
+        '{id: "lab/train:1", origin: given, torch: "2.7.0", variant: cu124}',
+        "images lab/train:1: there is no build of torch 2.7.0 cu124",
+    ),
+    ("images", "images", '{id: "lab/a:1", origin: given, cuda: "12.7"}', "images lab/a:1: there is no CUDA 12.7"),
+    (
+        "images", "images",
+        '{id: "lab/train:1", origin: given, cuda: "12.8", arch_list: ["3.7"]}',
+        "images lab/train:1: arch_list: CUDA 12.8 makes no code for 3.7",
+    ),
+    (
+        "images", "images",
+        '{id: "pytorch/pytorch:2.7.0-cuda12.8-cudnn9", torch: "2.7.1"}',
+        "images pytorch/pytorch:2.7.0-cuda12.8-cudnn9: the tag does not say torch 2.7.1 and CUDA 12.8",
+    ),
+    (
+        "images", "images",
+        "{id: pytorch/pytorch:2.7.0-cuda12.4-cudnn9, origin: catalogue, torch: 2.7.0, cuda: '12.4', flavours: [devel]}",
+        "images pytorch/pytorch:2.7.0-cuda12.4-cudnn9: there is no build of torch 2.7.0 for CUDA 12.4",
+    ),
+    (
+        "images", "images",
+        '{id: "pytorch/pytorch:2.x-cuda12.4-cudnn9", origin: catalogue, flavours: [devel]}',
+        "images pytorch/pytorch:2.x-cuda12.4-cudnn9: tag '2.x-cuda12.4-cudnn9-runtime': '2.x' is not a version",
+    ),
+    (
+        "images", "images",
+        '{id: "nvcr.io/nvidia/pytorch:25.08-py3", flavours: [devel]}',
+        "images nvcr.io/nvidia/pytorch:25.08-py3: origin ngc: only official tags have flavours",
+    ),
+    (
+        "images", "images",
+        "{id: pytorch/pytorch:2.7.0-cuda12.8-cudnn8, origin: catalogue, torch: 2.7.0, cuda: '12.8', flavours: [devel]}",
+        "images pytorch/pytorch:2.7.0-cuda12.8-cudnn8: the tag does not have the cuDNN of its torch",
+    ),
+    (
+        "images", "nonexistent",
+        '{id: "pytorch/pytorch:2.7.0-cuda11.8-cudnn8", correct: "pytorch/pytorch:2.7.0-cuda11.8-cudnn7"}',
+        "nonexistent pytorch/pytorch:2.7.0-cuda11.8-cudnn8: pytorch/pytorch:2.7.0-cuda11.8-cudnn7 is not among",
+    ),
+    (
+        "images", "nonexistent",
+        '{id: "pytorch/pytorch:2.7.0-cuda11.8-cudnn9", reason: spelling, why: wrong, correct: "lab/train:1"}',
+        "nonexistent pytorch/pytorch:2.7.0-cuda11.8-cudnn9: is among the images",
+    ),
+    ("images", "mirrors", "{id: lab/mirror, of: lab/no}", "mirrors lab/mirror: there are no images of lab/no"),
+    # what was not verified
+    (
+        "torch", "builds",
+        "{id: 2.9-cu128, unverified_fields: [arch_list], arch_list: [\"9.0\"]}",
+        "builds 2.9-cu128: arch_list: not verified, and no note says why",
+    ),
     # Xids and SXids
     ("xids", "xids", '{id: "79", immediate: PRAY}', "xids 79: there is no action PRAY"),
     ("xids", "sxids", '{id: "20034", immediate: PRAY}', "sxids 20034: there is no action PRAY"),

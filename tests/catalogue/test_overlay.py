@@ -13,6 +13,7 @@ import yaml
 
 from fleet.catalogue.catalogue import Catalogue, load
 from fleet.catalogue.data_files import data, data_names
+from fleet.catalogue.images import NoSuchTag
 from fleet.catalogue.versions import driver_version
 from fleet.core.errors import InputError
 
@@ -114,7 +115,7 @@ def test_null_takes_a_field_away(site: Site) -> None:
 
 def test_other_files_are_refused(site: Site) -> None:
     assert problems(site(gpu=OWN_CARD))[0].startswith(
-        "gpu.yaml: not a file of the catalogue, which has container_toolkit.yaml"
+        "gpu.yaml: not a file of the catalogue, which has advisories.yaml"
     )
 
 
@@ -207,3 +208,53 @@ def test_a_card_of_no_known_floor_is_not_called_supported(site: Site) -> None:
     card = of(site(gpus=OWN_CARD)).gpus.find("prototype")
     assert card.support(driver_version("580.65.06")) == "unknown"
     assert card.support(driver_version("515.105.01")) == "too_old"
+
+
+OWN_IMAGE = """
+sources: {registry: our registry}
+images:
+  - id: registry.lab.example:5000/ml/train:2026-11
+    origin: given
+    torch: "2.7.0"
+    variant: cu128
+    cuda: "12.8"
+    require_cuda: cuda>=12.8
+    source: registry
+    verified: true
+  - id: pytorch/pytorch:2.15.0-cuda13.2-cudnn9
+    source: pulled here
+    torch: "2.15.0"
+    cuda: "13.2"
+    verified: true
+    note: Seen in our registry.
+mirrors:
+  - {id: registry.lab.example:5000/hub/pytorch, of: pytorch/pytorch, source: registry, verified: true}
+"""
+
+
+def test_a_site_adds_images_of_its_own(site: Site) -> None:
+    images = of(site(images=OWN_IMAGE)).images
+    own = images.find("registry.lab.example:5000/ml/train:2026-11")
+    assert (own.origin, own.torch, own.require_cuda, own.verified) == ("given", "2.7.0", "cuda>=12.8", True)
+    assert own.arch_list == images.find("pytorch/pytorch:2.7.0-cuda12.8-cudnn9-devel").arch_list
+    assert own.provenance.source("torch") == "our registry"
+    with pytest.raises(InputError, match="catalogue does not have the tag 2026-12"):
+        images.find("registry.lab.example:5000/ml/train:2026-12")
+
+
+def test_a_site_that_mirrors_docker_hub_says_so(site: Site) -> None:
+    images = of(site(images=OWN_IMAGE)).images
+    mirrored = images.find("registry.lab.example:5000/hub/pytorch:2.7.0-cuda12.8-cudnn9-runtime")
+    assert (mirrored.origin, mirrored.torch) == ("catalogue", "2.7.0")
+    wrong = images.look_up("registry.lab.example:5000/hub/pytorch:2.7.0-cuda12.8-cudnn8-runtime")
+    assert isinstance(wrong, NoSuchTag)
+    assert wrong.proposal == "registry.lab.example:5000/hub/pytorch:2.7.0-cuda12.8-cudnn9-runtime"
+
+
+def test_a_build_that_a_site_measured_is_that_of_its_images(site: Site) -> None:
+    folder = site(
+        torch='builds:\n  - {id: 2.9-cu128, ptx: "12.0", source: get_arch_list here, verified: true, note: Ours.}\n'
+    )
+    catalogue = of(folder)
+    assert catalogue.images.find("pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime").ptx == "12.0"
+    assert load().images.find("pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime").ptx is None
