@@ -114,6 +114,26 @@ def to_be_changed(facts: Facts, wanted: Wanted) -> WantedDriver | None:
     return driver
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The driver's parts on a host, each read for itself. None: not there, or not readable as a version."""
+
+    loaded: Version | None
+    disk: Version | None
+    library: Version | None
+
+    @property
+    def agree(self) -> bool:
+        """Whether all parts that are there are of the version that is loaded; so, too, where none is."""
+        return self.loaded is None or {self.disk, self.library} <= {self.loaded, None}
+
+
+def parts(facts: Facts) -> Parts:
+    """Module in memory, module file of the running kernel, and library."""
+    library = upstream(str(fact(facts, "driver.library_version") or ""))
+    return Parts(loaded_version(facts), module_version(running_kernel(facts)), library)
+
+
 def kernels(facts: Facts) -> list[Mapping[str, Any]]:
     """The running kernel, and the one that boots next where it is another."""
     return list(fact(facts, "driver.kernels") or [])
@@ -127,6 +147,12 @@ def running_kernel(facts: Facts) -> Mapping[str, Any]:
 def next_kernel(facts: Facts) -> Mapping[str, Any]:
     """The kernel that boots next where it is another than the running one; else empty."""
     return next((one for one in kernels(facts) if one.get("next") and not one.get("running")), {})
+
+
+def kernel_without_driver(facts: Facts) -> Mapping[str, Any]:
+    """The kernel that boots next where it is another than the running one and has no module; else empty."""
+    kernel = next_kernel(facts)
+    return {} if kernel.get("modules") else kernel
 
 
 def module_version(kernel: Mapping[str, Any]) -> Version | None:
@@ -152,3 +178,33 @@ def branch_of(name: str, version: str) -> int | None:
         return found.major
     match = _BRANCH_IN_NAME.search(name)
     return int(match[1]) if match else None
+
+
+def counts(facts: Facts, name: str) -> bool:
+    """Whether a package is of the driver; modules prebuilt for kernels that will not run again are not."""
+    if not name.startswith("linux-modules-nvidia-"):
+        return is_driver_package(name)
+    return name.endswith(tuple(str(kernel["release"]) for kernel in kernels(facts)))
+
+
+def by_branch(facts: Facts, installed: Mapping[str, str]) -> dict[int, list[str]]:
+    """Packages of the driver (name -> version) by their branch, in order of their names."""
+    found: dict[int, list[str]] = {}
+    for name in sorted(installed):
+        branch = branch_of(name, installed[name]) if counts(facts, name) else None
+        if branch is not None:
+            found.setdefault(branch, []).append(name)
+    return found
+
+
+def holds(facts: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The installed packages of the driver's own versions: those on hold, and those that are not."""
+    held = fact(facts, "packages.held") or []
+    there = parts(facts)
+    versions = {there.loaded, there.library} - {None}
+    mine = [
+        name
+        for name, version in sorted((fact(facts, "packages.installed") or {}).items())
+        if goes_with_driver(name) and upstream(version) in versions
+    ]
+    return tuple(name for name in mine if name in held), tuple(name for name in mine if name not in held)

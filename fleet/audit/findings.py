@@ -8,9 +8,14 @@ from typing import Any
 
 
 class Severity(Enum):
-    """How bad: an error stops the host; a warning is shown; information is kept in the report."""
+    """How bad: an error stops the host; a warning is shown; information is kept in the report.
+
+    ``unknown`` is of the compatibility audit alone: whether it would run cannot be told. Gates elsewhere call what
+    they cannot read an error.
+    """
 
     ERROR = "error"
+    UNKNOWN = "unknown"
     WARNING = "warning"
     INFO = "info"
 

@@ -122,9 +122,27 @@ def best_branch(gpus: Iterable[HostGpu], flavour: str = "auto") -> int | None:
 
 def fabric_manager_needs(facts: Facts) -> FabricNeeds | None:
     """What this host's GPUs need beside the driver, where that is a fabric manager on the host itself."""
-    switches = bool(fact(facts, "nvswitches"))
-    for gpu in host_gpus(facts):
-        needs = fabric_needs(gpu.known, switches) if gpu.known is not None else None
+    return fabric_manager_for((gpu.known for gpu in host_gpus(facts)), bool(fact(facts, "nvswitches")))
+
+
+def fabric_manager_for(gpus: Iterable[Gpu | None], switches: bool) -> FabricNeeds | None:
+    """The same, of GPUs that the catalogue knows. ``switches``: NVSwitches are among the host's PCI devices."""
+    for gpu in gpus:
+        needs = fabric_needs(gpu, switches) if gpu is not None else None
         if needs is not None and needs.exact and "fabric_manager" in needs.needs:
             return needs
     return None
+
+
+def served_by(gpu: Gpu) -> str:
+    """``branches 570 to 580, open modules only``: what serves a product, in words."""
+    first, last = gpu.architecture.first_branch, gpu.last_branch
+    text = (
+        f"branches {first} to {last}"
+        if first and last
+        else f"up to branch {last}"
+        if last
+        else f"branch {first} and newer"
+    )
+    only = {"required": ", open modules only", "impossible": ", proprietary modules only"}
+    return text + only.get(gpu.open_kernel_modules or "", "")

@@ -80,7 +80,8 @@ def health(session: Session, /, words: tuple[str, ...], **options: Any) -> int:
 def _known(session: Session, words: tuple[str, ...], options: dict[str, Any]) -> tuple[list[HostHealth], str]:
     from fleet.cli.playing import asking, load_options
     from fleet.lab.presence import refuse_if_down
-    from fleet.run.health import Asked, captured, last_known, live
+    from fleet.run.asking import Asked
+    from fleet.run.health import captured, last_known, live
 
     if options["captures"]:
         return captured([*options["captures"], *map(Path, words)]), "captures"

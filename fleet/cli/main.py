@@ -26,6 +26,7 @@ COMMANDS = {
         "Make every host match: Docker and the pinned image.",
     ),
     "run": ("fleet.cli.run:run", "Run any playbook."),
+    "audit": ("fleet.cli.audit:audit", "Which host runs which image, why not, and what would help."),
     "health": ("fleet.cli.health:health", "Are the GPUs of every host healthy?"),
     "bench": ("fleet.cli.bench:bench", "Measure what the GPUs do, and judge it."),
     "exec": ("fleet.cli.exec:exec_", "Run one command on many hosts."),
@@ -61,6 +62,7 @@ Examples:
   fleet provision site.yaml --check --diff     what would change
   fleet provision site.yaml                    make it so
   fleet report last                            how each host ended, and why
+  fleet audit site.yaml                        does the image run there, and what would make it so?
   fleet bench site.yaml                        what the GPUs do, judged
   fleet resume last                            go on with what was left
   fleet lab up inventories/lab.yaml            real hosts on this machine, to try all this on

@@ -111,6 +111,14 @@ def faults(document: Any, name: str, *, tolerant: bool = False, folder: Path | N
     return sorted(result, key=lambda fault: [str(part).zfill(9) for part in fault.path])
 
 
+def readable(document: Any, name: str, *, folder: Path | None = None) -> bool:
+    """Whether a reader can take ``document``: what is there is of the kinds that schema ``name`` has.
+
+    Fields may be missing, as in what an older fleet wrote, or be unknown, as in what a newer one did.
+    """
+    return bool(_reader(name, folder).is_valid(document))
+
+
 def validate(document: Any, name: str) -> list[str]:
     """What is wrong with ``document`` by schema ``name``, one line each; empty when it is valid."""
     return [str(fault) for fault in faults(document, name)]
@@ -145,6 +153,32 @@ def _fast(name: str, folder: Path | None) -> Any:
 
     registry = jsonschema_rs.Registry(_resources(folder))
     return jsonschema_rs.validator_for(load(name, folder), registry=registry)
+
+
+@cache
+def _reader(name: str, folder: Path | None) -> Any:
+    import jsonschema_rs
+
+    loose = [(uri, _loosened(schema)) for uri, schema in _resources(folder)]
+    return jsonschema_rs.validator_for(_loosened(load(name, folder)), registry=jsonschema_rs.Registry(loose))
+
+
+def _loosened(schema: Any) -> Any:
+    """A schema that asks for no field and refuses none. A property that is called like a keyword is left alone."""
+    if isinstance(schema, list):
+        return [_loosened(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key != "required" and not (key in _READER_IGNORES and value is False)
+    }
+    named = {"properties", "$defs", "patternProperties"}
+    return {
+        key: {name: _loosened(one) for name, one in value.items()} if key in named else _loosened(value)
+        for key, value in kept.items()
+    }
 
 
 @cache

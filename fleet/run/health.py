@@ -8,7 +8,7 @@ taken. A host where fleet may not become root is asked as the user who logs in, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from fleet.audit.health.unknown import unknown_paths
 from fleet.core.errors import ExitCode, FleetError, InputError, Problem, overall
 from fleet.core.ids import utc_now
 from fleet.core.secret import Scrubber
-from fleet.inventory import Host, LoadOptions, load_inventory
+from fleet.inventory import Host, LoadOptions
 from fleet.report.health import causes, counts
 from fleet.report.summary import facts_words
+from fleet.run.asking import Asked, chosen_hosts, unread
 from fleet.run.live import Asking, Reading, read_once
 from fleet.store import Store
 
@@ -34,8 +35,6 @@ STALE, NO_REPORT, UNREACHABLE, FAILED = "stale", "no_report", "unreachable", "fa
 FACT_GROUPS = (
     "identity", "clock", "packages", "gpus", "driver", "gpu_probe", "kernel_log", "interconnect", "engine", "checks",
 )  # fmt: skip
-#: So many of the latest runs are looked through for a host's last report.
-RUNS_LOOKED_AT = 500
 
 Facts = Mapping[str, Any]
 
@@ -105,32 +104,12 @@ def _gpus_json(facts: Facts) -> list[dict[str, Any]]:
 # -- asked live -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Which hosts, and how."""
-
-    inventory: str
-    limit: str | None = None
-    how: Asking = field(default_factory=Asking)
-
-
 def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostHealth]:
     """Read the facts of every host now, and judge them. Raises InputError before any host is asked."""
-    hosts = _hosts(asked, load)
+    hosts = chosen_hosts(asked, load)
     wanted = {host.name: expected(host) for host in hosts}
-    readings = read_once(hosts, FACT_GROUPS, scrubber, asked.how)
+    readings = read_once(hosts, FACT_GROUPS, scrubber, asked.how or Asking())
     return [_told(reading, wanted[name]) for name, reading in readings.items()]
-
-
-def _hosts(asked: Asked, load: LoadOptions) -> list[Host]:
-    inventory = load_inventory(asked.inventory, options=load)
-    hosts = list(inventory.select(asked.limit))
-    if not hosts:
-        raise InputError(
-            f"no host of {asked.inventory} is in --limit",
-            remedy=f"fleet inventory {asked.inventory} lists the hosts",
-        )
-    return hosts
 
 
 def expected(host: Host) -> dict[str, Any]:
@@ -159,23 +138,8 @@ def _told(reading: Reading, wanted: Mapping[str, Any]) -> HostHealth:
 def _judged(health: HostHealth, facts: Facts, wanted: Mapping[str, Any]) -> HostHealth:
     health.facts = facts
     health.findings = evaluate(facts, wanted)
-    denied = sorted(not_permitted(facts))
-    if denied:
-        health.notes.append(f"not permitted to read: {', '.join(denied)}")
-    failed = [f"{error.get('group')}: {error.get('message')}" for error in facts.get("errors") or []]
-    health.notes += [f"could not be read: {words}" for words in failed]
+    health.notes += unread(facts)
     return health
-
-
-def not_permitted(facts: Any, prefix: str = "") -> Iterator[str]:
-    """The dotted paths of what is null because reading it was not permitted."""
-    if not isinstance(facts, Mapping):
-        return
-    for name, value in facts.items():
-        if name.endswith("_reason") and value == "permission":
-            yield prefix + name.removesuffix("_reason")
-        elif name != "absent":
-            yield from not_permitted(value, f"{prefix}{name}.")
 
 
 # -- from files, from the store ---------------------------------------------------------------------
@@ -204,8 +168,8 @@ def last_known(
     asked: Asked, load: LoadOptions, store: Store, age_limit_s: float = LIMIT_S
 ) -> list[HostHealth]:
     """Judge the newest report of every host. One that is older than ``age_limit_s`` is stale."""
-    hosts = _hosts(asked, load)
-    found = _reports(store, [host.name for host in hosts])
+    hosts = chosen_hosts(asked, load)
+    found = {name: (run, facts) for name, run, facts in store.newest_facts(host.name for host in hosts)}
     now: dict[str, Any] = {"now_unix": time.time(), "age_limit_s": age_limit_s}
     known: list[HostHealth] = []
     for host in hosts:
@@ -216,23 +180,6 @@ def last_known(
             _judged(health, facts, {**expected(host), **now})
         known.append(health)
     return known
-
-
-def _reports(store: Store, names: Sequence[str]) -> dict[str, tuple[str, Facts]]:
-    """Host -> (run, facts) of the newest report that has facts at all."""
-    found: dict[str, tuple[str, Facts]] = {}
-    for row in store.runs(RUNS_LOOKED_AT):
-        left = [name for name in names if name not in found]
-        if not left:
-            break
-        if not set(left) & set(row.hosts):
-            continue
-        reports = store.reports(row.run)
-        for name in left:
-            facts = (reports.get(name) or {}).get("facts")
-            if facts is not None:
-                found[name] = (row.run, facts)
-    return found
 
 
 # -- the document -----------------------------------------------------------------------------------

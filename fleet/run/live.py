@@ -7,7 +7,7 @@ may not become root, the host is asked as the user who logs in, who may see less
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -72,7 +72,11 @@ class LiveFacts:
 
     def read(self) -> dict[str, Reading]:
         """One reading of every host, in inventory order. A host that fails costs only its own."""
-        return {reading.host: reading for reading in self._pool.map(self._read, self._settings)}
+        return {reading.host: reading for reading in self.each()}
+
+    def each(self) -> Iterator[Reading]:
+        """The same one by one: who keeps little of the facts need not hold those of all hosts at once."""
+        return self._pool.map(self._read, self._settings)
 
     def close(self) -> None:
         """Say goodbye to every host."""

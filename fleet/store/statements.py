@@ -6,10 +6,24 @@ Neutral SQL: an upsert is an update and, where nothing was there, an insert, wit
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    null,
+    select,
+    update,
+)
 
 from fleet.store.records import APPLYING, BaselineRow, HostRow, RunRow
 from fleet.store.tables import BASELINES, EVENTS, HOST_STATES, PLANS, REPORTS, RUNS, TRANSITIONS
@@ -168,6 +182,57 @@ def reports(connection: Connection, run: str, host: str | None) -> dict[str, dic
     if host is not None:
         query = query.where(REPORTS.c.host == host)
     return {row.host: json.loads(row.document) for row in connection.execute(query)}
+
+
+def run_ids(connection: Connection, limit: int) -> list[str]:
+    """The ids of the latest runs, newest first: without their lists of hosts, which may be long."""
+    query = select(RUNS.c.run).order_by(RUNS.c.created_at.desc(), RUNS.c.run).limit(limit)
+    return [row.run for row in connection.execute(query)]
+
+
+def reported_hosts(connection: Connection, run: str) -> list[str]:
+    """The hosts that have a report of this run, by name: read from the index alone."""
+    query = select(REPORTS.c.host).where(REPORTS.c.run == run).order_by(REPORTS.c.host)
+    return [row.host for row in connection.execute(query)]
+
+
+def facts_of(
+    connection: Connection, run: str, hosts: Sequence[str], without: Sequence[str]
+) -> dict[str, dict[str, Any] | None]:
+    """The facts in the reports of these hosts: a few hundred names at most, as databases bind no more.
+
+    Parts named in ``without`` are null, not collected. SQLite cuts them out itself where it can, which takes half the
+    time of reading all of a report in Python: most of one is what NVML says of each GPU.
+    """
+    there = and_(REPORTS.c.run == run, REPORTS.c.host.in_(hosts))
+    cut = bool(without) and connection.dialect.name == "sqlite" and sqlite3.sqlite_version_info >= _JSON_SINCE
+    column = _facts_without(without) if cut else REPORTS.c.document
+    rows = connection.execute(
+        select(REPORTS.c.host, column.label("text")).where(there).order_by(REPORTS.c.host)
+    )
+    if cut:
+        return {row.host: json.loads(row.text) if row.text is not None else None for row in rows}
+    return {row.host: _without(json.loads(row.text).get("facts"), without) for row in rows}
+
+
+# From this release on SQLite is built with its JSON functions.
+_JSON_SINCE = (3, 38, 0)
+
+
+def _facts_without(names: Sequence[str]) -> ColumnElement[Any]:
+    pairs = [
+        pair for name in names for pair in ((f"$.{name}", null()), (f"$.{name}_reason", "not_collected"))
+    ]
+    facts = func.json_extract(REPORTS.c.document, "$.facts")
+    return func.json_set(facts, *(part for pair in pairs for part in pair))
+
+
+def _without(facts: Any, names: Sequence[str]) -> Any:
+    if not isinstance(facts, dict):
+        return None
+    return facts | {
+        key: value for name in names for key, value in ((name, None), (f"{name}_reason", "not_collected"))
+    }
 
 
 def put_baselines(connection: Connection, rows: Sequence[Values]) -> None:

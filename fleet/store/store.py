@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -22,11 +24,19 @@ from fleet.store.writer import StoreError, Writer
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+Names = Sequence[str]
+#: Facts by host, None where the report has none.
+Found = dict[str, dict[str, Any] | None]
+
 SHORTEST_PREFIX = 4
 # A run that nobody waited for so long is opened after all, so that `fleet runs` sees it.
 SPOOL_SECONDS = 5.0
 # More files than these are taken in before another is left.
 SPOOLS_MOST = 50
+# So many of the latest runs are looked through for a host's newest report.
+RUNS_LOOKED_AT = 500
+# So many reports are in memory at once where they are looked at one by one.
+REPORTS_AT_ONCE = 50
 
 
 class Rows:
@@ -327,6 +337,44 @@ class Store:
         found = self._writer.read(lambda connection: _sql().reports(connection, run, host))
         return cast("dict[str, dict[str, Any]]", found)
 
+    def newest_facts(
+        self, hosts: Iterable[str], *, without: Sequence[str] = (), runs: int = RUNS_LOOKED_AT
+    ) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """(host, run, facts) of the newest report that has facts at all, for each of ``hosts`` that has one.
+
+        The latest ``runs`` are looked through, newest first. A few reports at a time are in memory: ten thousand
+        of them would fill gigabytes. Parts of the facts named in ``without`` are null, as if they were not collected.
+        """
+        left = set(hosts)
+        for run in self._writer.read(lambda connection: _sql().run_ids(connection, runs)):
+            if not left:
+                return
+            names = [name for name in self._reported(run) if name in left]
+            for some in self._ahead(_chunks(names), partial(self._facts_of, run, without)):
+                for host, facts in some.items():
+                    if facts is not None:
+                        left.discard(host)
+                        yield host, run, facts
+
+    def _ahead(self, chunks: Iterable[Names], read: Callable[[Names], Found]) -> Iterator[Found]:
+        """What is read of each chunk; the next is read while the caller is at work on one."""
+        waiting: Future[Found] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="fleet-store-ahead") as pool:
+            for chunk in chunks:
+                following = pool.submit(read, chunk)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = following
+            if waiting is not None:
+                yield waiting.result()
+
+    def _reported(self, run: str) -> list[str]:
+        return cast("list[str]", self._writer.read(lambda connection: _sql().reported_hosts(connection, run)))
+
+    def _facts_of(self, run: str, without: Names, hosts: Names) -> Found:
+        found = self._writer.read(lambda connection: _sql().facts_of(connection, run, hosts, without))
+        return cast("Found", found)
+
     def baseline(self, host: str, gpu: str, test: str, key: str) -> BaselineRow | None:
         """The baseline of one GPU at one test under one key; None where there is none."""
         found = self._baselines(host=host, gpu=gpu, test=test, key=key)
@@ -347,6 +395,11 @@ class Store:
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)
+
+
+def _chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), REPORTS_AT_ONCE):
+        yield names[start : start + REPORTS_AT_ONCE]
 
 
 def _cannot_spool(error: OSError, folder: Path) -> StoreError:

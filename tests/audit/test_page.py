@@ -1,4 +1,4 @@
-"""docs/preflight.md and docs/health.md list every rule with what fires it; FLEET_UPDATE_GOLDEN=1 writes them anew."""
+"""Three pages list every rule with what fires it; FLEET_UPDATE_GOLDEN=1 writes them anew."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from fleet.audit import health
+from fleet.audit.compatibility.registry import ALL
+from fleet.audit.compatibility.rule import AuditRule
 from fleet.audit.findings import Severity
 from fleet.audit.rule import Rule
 from fleet.audit.rules import rules
+from tests.audit.compatibility.test_compatibility_rules import bad_case
 from tests.facts import health_facts, healthy_facts, healthy_gpu_facts
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,7 +42,19 @@ def health_rules() -> list[list[str]]:
     return rows
 
 
-def holds(rule: Rule) -> str:
+def audit_rules() -> list[list[str]]:
+    rows = [["rule", "what is right", "fires, for example", "limit from", "remedy", "severity"]]
+    for rule in ALL:
+        finding = rule.evaluate(bad_case(rule))[0]
+        severity = {Severity.INFO: "remark", Severity.UNKNOWN: "not known"}.get(
+            rule.severity, rule.severity.value
+        )
+        cells = [finding.what, finding.limit_source, finding.remedy, severity]
+        rows.append([f"`{rule.id}`", holds(rule), *cells])
+    return rows
+
+
+def holds(rule: Rule | AuditRule) -> str:
     return rule.holds.replace("``", "`")
 
 
@@ -61,7 +76,9 @@ def line(cells: list[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-@pytest.mark.parametrize(("page", "rows"), [("preflight.md", preflight), ("health.md", health_rules)])
+@pytest.mark.parametrize(
+    ("page", "rows"), [("preflight.md", preflight), ("health.md", health_rules), ("audit.md", audit_rules)]
+)
 def test_the_page_lists_every_rule_as_it_is(page: str, rows: object) -> None:
     assert callable(rows)
     file = DOCS / page

@@ -12,6 +12,7 @@ import pytest
 
 from fleet.core import schema as schemas
 from fleet.core.errors import InputError
+from tests.facts import healthy_facts
 
 PET = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -132,3 +133,13 @@ def test_what_cannot_be_lifted_is_bad_input(folder: Path, document: Any, words: 
 def test_every_upcast_ends_at_the_published_major() -> None:
     for name, major in schemas.UPCASTS:
         assert major < schemas.major(schemas.load(name))
+
+
+def test_a_reader_takes_what_an_older_or_newer_fleet_wrote_and_no_nonsense() -> None:
+    facts = healthy_facts()
+    assert schemas.readable(facts, "facts")
+    del facts["os"], facts["engine"]["version"]
+    assert schemas.validate(facts, "facts")
+    assert schemas.readable(facts | {"new": 1}, "facts")
+    assert not schemas.readable(facts | {"gpus": "eight"}, "facts")
+    assert not schemas.readable(healthy_facts({"packages.installed": {"runc": 7}}), "facts")

@@ -16,7 +16,8 @@ from fleet.core.schema import validate
 from fleet.core.secret import Scrubber
 from fleet.inventory import LoadOptions
 from fleet.run import health
-from fleet.run.health import Asked, captured, document, last_known, live, not_permitted
+from fleet.run.asking import Asked, not_permitted
+from fleet.run.health import captured, document, last_known, live
 from fleet.store import Store
 from tests.devices import absent, healthy_probe
 from tests.facts import health_facts

@@ -168,6 +168,49 @@ def test_plans_and_reports_come_back_and_the_latest_report_wins() -> None:
         assert store.reports(RUN) == {"gpu01": {"status": "converged"}}
 
 
+def test_the_newest_report_with_facts_is_found_for_every_host_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = (f"2026-11-30T14:00:{second:02}.000Z" for second in range(60))
+    monkeypatch.setattr("fleet.store.store.utc_now", lambda: next(times))
+    monkeypatch.setattr("fleet.store.store.REPORTS_AT_ONCE", 2)
+    names = [f"gpu{number}" for number in range(5)]
+    with Store() as store:
+        assert store.runs() == []
+        for run in ("a" * 12, "b" * 12):
+            new_run(store, run)
+            for name in names:
+                store.put_report(run, name, {"facts": {"of": run}})
+        new_run(store, "c" * 12)
+        store.put_report("c" * 12, "gpu3", {"facts": None, "status": "unreachable"})
+        store.put_report("c" * 12, "gpu4", {"facts": {"of": "c" * 12}})
+        found = {host: (run, facts) for host, run, facts in store.newest_facts([*names[1:], "gone"])}
+        assert list(store.newest_facts(names, runs=1)) == [("gpu4", "c" * 12, {"of": "c" * 12})]
+    newest = dict.fromkeys(("gpu1", "gpu2", "gpu3"), "b" * 12) | {"gpu4": "c" * 12}
+    assert found == {name: (run, {"of": run}) for name, run in newest.items()}
+
+
+@pytest.mark.parametrize("sqlite", [(3, 40, 1), (3, 34, 0)], ids=["cut by SQLite", "cut by Python"])
+def test_parts_of_the_facts_that_are_not_wanted_are_left_out(
+    sqlite: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.store.statements.sqlite3.sqlite_version_info", sqlite)
+    facts = {
+        "os": {"id": "debian", "name": "\u00e9 \udc80"},
+        "gpu_probe": {"devices": [1.5, None]},
+        "empty": {},
+    }
+    with Store() as store:
+        new_run(store)
+        store.put_report(RUN, "gpu01", {"facts": facts})
+        store.put_report(RUN, "gpu02", {"facts": None})
+        assert list(store.newest_facts(["gpu01"])) == [("gpu01", RUN, facts)]
+        cut = list(store.newest_facts(["gpu01", "gpu02"], without=["gpu_probe", "kernel_log"]))
+    missing = {"gpu_probe": None, "gpu_probe_reason": "not_collected"}
+    missing |= {"kernel_log": None, "kernel_log_reason": "not_collected"}
+    assert cut == [("gpu01", RUN, {**facts, **missing})]
+
+
 def test_runs_are_found_by_prefix_and_an_ambiguous_one_lists_the_candidates() -> None:
     with Store() as store:
         with pytest.raises(InputError, match="there is no run yet"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from fleet.audit import gpus
 from fleet.audit.facts import Facts, fact
-from fleet.audit.gpus import HANDED_ON, own_gpus
+from fleet.audit.gpus import own_gpus
 from fleet.catalogue.gpus import Gpu
 
 Device = Mapping[str, Any]
@@ -72,8 +72,3 @@ def reasons(facts: Facts, device: Device) -> set[str]:
 def bound(facts: Facts) -> list[Mapping[str, Any]]:
     """The GPUs on the PCI bus that are this host's own."""
     return own_gpus(facts)
-
-
-def handed_on(facts: Facts) -> bool:
-    """Whether a GPU of this host belongs to a virtual machine."""
-    return any(gpu.get("driver") == HANDED_ON for gpu in fact(facts, "gpus") or [])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.audit.driver import loaded_version, module_version, running_kernel, upstream
+from fleet.audit.driver import loaded_version, parts, upstream
 from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import fabric_manager_needs
@@ -96,7 +96,8 @@ def unknown(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def library(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """The library on disk is that of the loaded module: programs that start from now on need it so."""
-    loaded, found = loaded_version(facts), upstream(str(fact(facts, "driver.library_version") or ""))
+    there = parts(facts)
+    loaded, found = there.loaded, there.library
     if loaded is None or found is None or loaded == found:
         return
     if fact(facts, "gpu_probe.status") == "driver_library_mismatch":
@@ -117,7 +118,8 @@ def library(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def disk(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """The module on disk is the one that is loaded, so that a reboot changes nothing."""
-    loaded, found = loaded_version(facts), module_version(running_kernel(facts))
+    there = parts(facts)
+    loaded, found = there.loaded, there.disk
     if loaded is not None and found is not None and loaded != found:
         yield self.finding(
             f"{loaded} is loaded, and the next boot loads {found}",

@@ -10,7 +10,8 @@ from typing import Any
 
 from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.health.devices import bound, devices, handed_on
+from fleet.audit.health.devices import bound, devices
+from fleet.audit.interconnect import no_gpu_direct, ports, redirecting_bridges, translating
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 
 NEEDS: tuple[str, ...] = ()
@@ -37,10 +38,6 @@ def _bad(**changes: Any) -> Sample:
     return Sample({"interconnect": {**_WELL, "ports": [_port(0), _port(1)], **changes}}, model="h100")
 
 
-def _ports(facts: Facts) -> list[Mapping[str, Any]]:
-    return list(fact(facts, "interconnect.ports") or []) if bound(facts) else []
-
-
 def _name(port: Mapping[str, Any]) -> str:
     return f"{port['device']} port {port['port']}"
 
@@ -64,7 +61,7 @@ def unknown(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def port_state(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Every InfiniBand port is active; one that is up and not active has no subnet manager."""
-    for port in _ports(facts):
+    for port in ports(facts):
         state, layer = port.get("state"), port.get("link_layer")
         if state == "active" or state is None:
             continue
@@ -89,7 +86,7 @@ def port_state(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def port_rate(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Active ports of one firmware and link layer run at one rate."""
-    active = [port for port in _ports(facts) if port.get("state") == "active" and port.get("rate_gbit_s")]
+    active = [port for port in ports(facts) if port.get("state") == "active" and port.get("rate_gbit_s")]
     best: dict[tuple[Any, Any], float] = {}
     for port in active:
         kind = (port.get("link_layer"), port.get("firmware"))
@@ -113,7 +110,7 @@ def port_rate(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def port_errors(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Counters of errors that a good cable never counts are at 0."""
-    for port in _ports(facts):
+    for port in ports(facts):
         found = {name: count for name in _COUNTERS if (count := (port.get("errors") or {}).get(name))}
         if found:
             said = ", ".join(f"{name} {count}" for name, count in found.items())
@@ -133,12 +130,10 @@ def port_errors(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def gpu_direct(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """Where GPUs and active InfiniBand ports meet, GPUDirect RDMA has a way: nvidia_peermem or dma-buf."""
-    active = [p for p in _ports(facts) if p.get("state") == "active" and p.get("link_layer") == "infiniband"]
-    ways = fact(facts, "interconnect.gpu_direct") or {}
-    if active and ways.get("nvidia_peermem") is False and ways.get("dma_buf") is False:
+    if no_gpu_direct(facts):
         yield self.finding(
             "neither nvidia_peermem nor dma-buf: NCCL copies what goes to other hosts through host memory",
-            observed=dict(ways),
+            observed=dict(fact(facts, "interconnect.gpu_direct")),
             limit="one of them",
             source="NVIDIA GPUDirect RDMA; imbue: 720 Gbit/s with it, 300 without",
             remedy="modprobe nvidia_peermem, or use open kernel modules on a kernel with dma-buf",
@@ -152,13 +147,12 @@ def gpu_direct(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def acs(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """PCIe bridges above GPUs let peers talk directly: ACS does not send it up to the root."""
-    bridges = fact(facts, "interconnect.acs_redirect")
-    peers = len(devices(facts)) > 1 or bool(_ports(facts))
-    if bridges and peers and not handed_on(facts):
+    bridges = redirecting_bridges(facts, len(devices(facts)))
+    if bridges:
         more = f" and {len(bridges) - 1} more" if len(bridges) > 1 else ""
         yield self.finding(
             f"ACS redirects what peers send to one another at {bridges[0]}{more}",
-            observed=list(bridges),
+            observed=bridges,
             limit="no redirect",
             source="NVIDIA NCCL, troubleshooting: PCI access control services",
             remedy="turn ACS off in the firmware's setup, or by setpci at every boot; not where GPUs are handed on",
@@ -172,7 +166,7 @@ def acs(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 )
 def iommu(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     """The IOMMU passes the GPUs' accesses through."""
-    if bound(facts) and fact(facts, "interconnect.iommu.translating") and not handed_on(facts):
+    if translating(facts):
         yield self.finding(
             "the IOMMU translates every access: peer to peer and RDMA are slower, or hang",
             observed=True,

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from fleet.audit.driver import (
     WantedDriver,
     as_wanted,
-    branch_of,
+    by_branch,
+    counts,
     goes_with_driver,
     is_driver_package,
-    kernels,
     loaded_version,
     module_version,
     next_kernel,
+    parts,
     running_kernel,
     upstream,
     wanted_driver,
@@ -104,10 +105,9 @@ def versions(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
 
     Programs that run go on; new ones and containers fail.
     """
-    loaded = loaded_version(facts)
-    disk = module_version(running_kernel(facts))
-    library = upstream(str(fact(facts, "driver.library_version") or ""))
-    if not has_gpus(facts) or loaded is None or {disk, library} <= {loaded, None}:
+    there = parts(facts)
+    loaded, disk, library = there.loaded, there.disk, there.library
+    if not has_gpus(facts) or loaded is None or there.agree:
         return
     driver = wanted_driver(wanted)
     what = (
@@ -184,40 +184,34 @@ def mixed(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     if not has_gpus(facts):
         return
     broken = _broken(facts)
-    by_branch = _by_branch(facts, broken)
-    if not broken and len(by_branch) < 2:
+    installed = {**dict.fromkeys(broken, ""), **(fact(facts, "packages.installed") or {})}
+    branches = by_branch(facts, installed)
+    if not broken and len(branches) < 2:
         return
     driver = wanted_driver(wanted)
-    parts = []
-    if len(by_branch) > 1:
-        parts.append(
-            "packages of the driver's branches " + " and ".join(map(str, sorted(by_branch))) + " are mixed"
+    said = []
+    if len(branches) > 1:
+        said.append(
+            "packages of the driver's branches " + " and ".join(map(str, sorted(branches))) + " are mixed"
         )
     if broken:
         states = ", ".join(f"{name} ({state})" for name, state in broken.items())
-        parts.append(f"packages of the driver are not fully installed: {states}")
+        said.append(f"packages of the driver are not fully installed: {states}")
     beside = [name for name in fact(facts, "packages.held") or [] if goes_with_driver(name)]
-    held = [name for name in beside if _counts(facts, name) or not is_driver_package(name)]
-    if held and len(by_branch) > 1:
-        parts.append(f"on hold: {_listed(held)}")
-    parts += _two_sources(facts, broken)
+    held = [name for name in beside if counts(facts, name) or not is_driver_package(name)]
+    if held and len(branches) > 1:
+        said.append(f"on hold: {_listed(held)}")
+    said += _two_sources(facts, broken)
     yield self.finding(
-        "; ".join(parts),
-        observed={"branches": sorted(by_branch), "states": dict(broken)},
+        "; ".join(said),
+        observed={"branches": sorted(branches), "states": dict(broken)},
         limit="one branch, every package installed",
         source="dpkg's status file",
-        remedy=_one_branch(facts, driver, by_branch, bool(broken)),
+        remedy=_one_branch(facts, driver, branches, bool(broken)),
         severity=None
         if driver is not None and not driver.installed_by_fleet and broken
         else Severity.WARNING,
     )
-
-
-def _counts(facts: Facts, name: str) -> bool:
-    """Whether a package is of the driver; modules prebuilt for kernels that will not run again are not."""
-    if not name.startswith("linux-modules-nvidia-"):
-        return is_driver_package(name)
-    return name.endswith(tuple(str(kernel["release"]) for kernel in kernels(facts)))
 
 
 def _broken(facts: Facts) -> Mapping[str, str]:
@@ -227,31 +221,21 @@ def _broken(facts: Facts) -> Mapping[str, str]:
     return {name: states[name] for name in sorted(names) if "container" not in name}
 
 
-def _by_branch(facts: Facts, broken: Mapping[str, str]) -> dict[int, list[str]]:
-    installed: Mapping[str, str] = {**dict.fromkeys(broken, ""), **(fact(facts, "packages.installed") or {})}
-    found: dict[int, list[str]] = {}
-    for name in sorted(installed):
-        branch = branch_of(name, installed[name]) if _counts(facts, name) else None
-        if branch is not None:
-            found.setdefault(branch, []).append(name)
-    return found
-
-
 def _two_sources(facts: Facts, broken: Mapping[str, str]) -> list[str]:
     names = [*broken, *(fact(facts, "packages.installed") or {})]
-    prebuilt = [name for name in names if name.startswith("linux-modules-nvidia-") and _counts(facts, name)]
+    prebuilt = [name for name in names if name.startswith("linux-modules-nvidia-") and counts(facts, name)]
     built = [name for name in names if name.startswith(("nvidia-dkms", "nvidia-kernel")) and "dkms" in name]
     return [f"two sources of the module: {prebuilt[0]} and {built[0]}"] if prebuilt and built else []
 
 
 def _one_branch(
-    facts: Facts, driver: WantedDriver | None, by_branch: Mapping[int, list[str]], broken: bool
+    facts: Facts, driver: WantedDriver | None, branches: Mapping[int, list[str]], broken: bool
 ) -> str:
     loaded = loaded_version(facts)
-    kept = (driver.branch if driver else None) or (loaded.major if loaded else max(by_branch, default=0))
-    others = [name for branch, names in by_branch.items() if branch != kept for name in names]
+    kept = (driver.branch if driver else None) or (loaded.major if loaded else max(branches, default=0))
+    others = [name for branch, names in branches.items() if branch != kept for name in names]
     commands = ["dpkg --configure -a"] if broken else []
-    if others and len(by_branch) > 1:
+    if others and len(branches) > 1:
         held = set(others) & set(fact(facts, "packages.held") or [])
         flag = "--allow-change-held-packages " if held else ""
         commands.append(f"apt-get purge {flag}{' '.join(others)}")

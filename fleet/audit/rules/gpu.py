@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from fleet.audit.driver import WantedDriver, loaded_version, wanted_driver
 from fleet.audit.facts import Facts, fact
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.gpus import HostGpu, at_odds, best_branch, choices, flavour_fits, host_gpus, newest_of
+from fleet.audit.gpus import (
+    HostGpu,
+    at_odds,
+    best_branch,
+    choices,
+    flavour_fits,
+    host_gpus,
+    newest_of,
+    served_by,
+)
 from fleet.audit.rule import Rule, Sample, Wanted, rule
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.gpus import Gpu
@@ -169,7 +178,7 @@ def mixed(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     yield self.finding(
         _with(
             "no driver serves all GPUs of this host: "
-            + ", ".join(f"{gpu.words} takes {_range(one)}" for gpu, one in known),
+            + ", ".join(f"{gpu.words} takes {served_by(one)}" for gpu, one in known),
             "; ".join(caveats),
         ),
         observed=[one.name for _, one in known],
@@ -177,19 +186,6 @@ def mixed(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
         source=known[0][1].architecture.provenance.source("last_branch"),
         remedy=f"take {odd[0].words} or {odd[1].words} out, or hand one on to virtual machines (vfio-pci)",
     )
-
-
-def _range(gpu: Gpu) -> str:
-    first, last = gpu.architecture.first_branch, gpu.last_branch
-    text = (
-        f"branches {first} to {last}"
-        if first and last
-        else f"up to branch {last}"
-        if last
-        else f"branch {first} and newer"
-    )
-    only = {"required": ", open modules only", "impossible": ", proprietary modules only"}
-    return text + only.get(gpu.open_kernel_modules or "", "")
 
 
 def _caveat(gpu: Gpu) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleet.audit.driver import (
+    kernel_without_driver,
     kernels,
     loaded_version,
     next_kernel,
@@ -50,8 +51,8 @@ def headers(self: Rule, facts: Facts, wanted: Wanted) -> Iterator[Finding]:
     ours = driver is not None and driver.installed_by_fleet
     if not has_gpus(facts) or (driver is None and loaded_version(facts) is None):
         return
-    kernel = next_kernel(facts)
-    if not kernel or kernel.get("modules"):
+    kernel = kernel_without_driver(facts)
+    if not kernel:
         return
     release = str(kernel["release"])
     if not kernel.get("headers"):

@@ -1,0 +1,1 @@
+"""The rules of the compatibility audit, one file per theme."""

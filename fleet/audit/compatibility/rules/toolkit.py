@@ -1,0 +1,177 @@
+"""NVIDIA's container toolkit: there, safe, of today's repository, and on terms with the engine.
+
+Releases, features and floors are in ``fleet/catalogue/data/container_toolkit.yaml`` and ``docker.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleet.audit.compatibility.observe import version_within
+from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule
+from fleet.audit.compatibility.subject import NOTHING, Known, Program, Subject
+from fleet.audit.compatibility.weaknesses import listed, open_ones
+from fleet.audit.findings import Finding, Severity
+from fleet.catalogue.catalogue import load
+from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_floor, toolkit_repository
+from fleet.catalogue.docker import feature_since
+from fleet.catalogue.versions import Version, release
+
+_SHOWN = 3
+#: The first toolkit whose nvidia-ctk writes the configuration of containerd.
+_CONTAINERD_SINCE = release("1.14.0")
+_TODAY = "NVIDIA/nvidia-container-toolkit CHANGELOG"
+
+
+@rule("audit.toolkit.absent", known_bad=KnownBad({"container_toolkit.version": None}))
+def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """A host whose containers are to have GPUs has NVIDIA's container toolkit."""
+    if not case.in_container or case.subject.toolkit is not NOTHING:
+        return
+    yield self.finding(
+        "NVIDIA's container toolkit is not installed: no container gets a GPU",
+        observed=None,
+        limit=str(toolkit_floor()),
+        source=toolkit_repository().provenance.source("packages"),
+        remedy=f"install nvidia-container-toolkit {toolkit_floor()} or newer: fleet provision INVENTORY",
+    )
+
+
+@rule(
+    "audit.toolkit.security",
+    severity=Severity.WARNING,
+    known_bad=KnownBad({"container_toolkit.version": "1.17.4"}),
+)
+def security(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """The container toolkit has the fixes of every bulletin known."""
+    toolkit = case.subject.toolkit
+    if not isinstance(toolkit, Version) or case.options.where == "host":
+        return
+    unfixed = open_ones("container_toolkit", toolkit, case.subject)
+    if not unfixed:
+        return
+    yield self.finding(
+        f"toolkit {toolkit} has {listed(unfixed)}; {toolkit_floor()} is the first without",
+        observed=toolkit.text,
+        limit=str(toolkit_floor()),
+        source=unfixed[-1].provenance.source("fixed_in"),
+        remedy=f"container toolkit {toolkit_floor()} or newer",
+    )
+
+
+@rule(
+    "audit.toolkit.legacy",
+    severity=Severity.WARNING,
+    known_bad=KnownBad({"container_toolkit.nvidia_docker2": "2.13.0-1"}),
+)
+def legacy(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """The toolkit is of today's repository, with a key of its own, and nvidia-docker2 is gone."""
+    found = case.subject.legacy
+    if not found or case.options.where == "host":
+        return
+    yield self.finding(
+        f"of an installation that NVIDIA gave up: {', '.join(found[:_SHOWN])}",
+        observed=list(found),
+        limit="nvidia-container-toolkit, its repository signed by its own key",
+        source=f"{_TODAY}: nvidia-docker2 and nvidia-container-runtime are gone since 1.15.0",
+        remedy="remove nvidia-docker2 and the old list; fleet provision sets up the repository and its key",
+    )
+
+
+@rule(
+    "audit.toolkit.engine",
+    known_bad=KnownBad({"container_toolkit.runtime_hook": None, "engine.version": "24.0.9"}),
+)
+def engine(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """Toolkit and engine have a way in common to give a container GPUs, and read the same specifications.
+
+    An error where there is no way at all; a warning where the engine cannot read what the toolkit writes.
+    """
+    subject, toolkit = case.subject, case.subject.toolkit
+    if not case.in_container or not isinstance(toolkit, Version) or not isinstance(subject.engine, Program):
+        return
+    version = subject.engine.version
+    no_cdi = _no_cdi(subject, version)
+    unread = toolkit >= cdi_0_7_since() and version < feature_since("cdi_spec_0_7")
+    wanted = feature_since("cdi_spec_0_7") if toolkit >= cdi_0_7_since() else feature_since("cdi_opt_in")
+    if subject.hook is False and (no_cdi or unread):
+        yield self.finding(
+            f"Docker {version} cannot give GPUs: nvidia-container-runtime-hook is not there, and"
+            f" {no_cdi or f'it cannot read the CDI 0.7.0 of toolkit {toolkit}'}",
+            observed=version.text,
+            limit=str(wanted),
+            source="moby daemon/devices_nvidia_linux.go; NVIDIA's container toolkit guide",
+            remedy=f"install nvidia-container-toolkit whole, or Docker {feature_since('cdi_default')} or newer",
+        )
+    elif unread:
+        yield self.finding(
+            f"toolkit {toolkit} writes CDI 0.7.0, which Docker {version} cannot read (from {wanted} on): only the"
+            " runtime hook gives GPUs",
+            observed=version.text,
+            limit=str(wanted),
+            source=_TODAY,
+            remedy=f"Docker {wanted} or newer",
+            severity=Severity.WARNING,
+        )
+
+
+def _no_cdi(subject: Subject, version: Version) -> str:
+    """Why this engine gives nothing by CDI; empty where it does, or may."""
+    if version < feature_since("cdi_opt_in"):
+        return f"Docker knows CDI from {feature_since('cdi_opt_in')} on"
+    return "CDI is turned off in Docker" if subject.engine_cdi is False else ""
+
+
+@rule(
+    "audit.containers.other",
+    severity=Severity.WARNING,
+    known_bad=KnownBad(
+        {"packages.installed": {"podman": "4.3.1+ds1-8"}, "container_toolkit.cdi.specifications": []}
+    ),
+)
+def other(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """What runs containers beside Docker gets GPUs too: podman by CDI, a kubelet by containerd's runtime."""
+    subject, toolkit = case.subject, case.subject.toolkit
+    if not case.in_container:
+        return
+    says = [
+        *(["docker is podman here (podman-docker)"] if subject.podman_docker else []),
+        *_podman(subject, toolkit),
+        *_kubelet(subject, toolkit),
+    ]
+    if says:
+        yield self.finding(
+            "; ".join(says),
+            observed=says,
+            limit="GPUs in every engine that is there",
+            source=f"{_TODAY}: CDI for podman, nvidia-ctk for containerd from {_CONTAINERD_SINCE} on",
+            remedy="nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, and container toolkit"
+            f" {toolkit_floor()} or newer",
+        )
+
+
+def _podman(subject: Subject, toolkit: Known) -> Iterator[str]:
+    """What keeps podman, which takes GPUs by CDI alone, from them."""
+    if subject.podman is None:
+        return
+    version = version_within(subject.podman)
+    since = load().runtimes.cdi_0_7["podman"]
+    if subject.cdi is NOTHING:
+        yield f"podman {subject.podman} takes GPUs by CDI, and there is no specification"
+    elif _writes_cdi_0_7(toolkit) and version is not None and version < since:
+        yield f"podman {subject.podman} cannot read the CDI 0.7.0 of toolkit {toolkit} (from {since} on)"
+
+
+def _kubelet(subject: Subject, toolkit: Known) -> Iterator[str]:
+    """What keeps the pods of a kubelet, which containerd runs, from GPUs."""
+    if subject.kubelet is None:
+        return
+    since, containerd = load().runtimes.cdi_0_7["containerd"], subject.containerd
+    if isinstance(toolkit, Version) and toolkit < _CONTAINERD_SINCE:
+        yield f"kubelet runs, and toolkit {toolkit} cannot configure containerd (from {_CONTAINERD_SINCE} on)"
+    elif _writes_cdi_0_7(toolkit) and containerd is not None and containerd.version < since:
+        yield f"containerd {containerd.text} cannot read the CDI 0.7.0 of toolkit {toolkit} (from {since} on)"
+
+
+def _writes_cdi_0_7(toolkit: Known) -> bool:
+    return isinstance(toolkit, Version) and toolkit >= cdi_0_7_since()

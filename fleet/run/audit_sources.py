@@ -1,0 +1,204 @@
+"""Where an audit's facts come from: hosts asked now, their newest stored reports, a folder of reports, a question.
+
+All four give a :class:`HostAudit` per host, which keeps what rules read and not the facts themselves: ten thousand
+reports would fill gigabytes. :mod:`fleet.run.audit` judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleet.agent import strict_json
+from fleet.agent.facts import KEYS_OF
+from fleet.audit.benchmarks.watch import TRAINING_BYTES_PER_PARAMETER
+from fleet.audit.compatibility.inspected import inspected
+from fleet.audit.compatibility.subject import Subject, subject_of
+from fleet.catalogue.images import Image
+from fleet.core.errors import FleetError, HostFailed, InputError, Problem
+from fleet.core.schema import faults, named_by, readable, upcast
+from fleet.core.secret import Scrubber
+from fleet.inventory import Host, LoadOptions
+from fleet.report.summary import facts_words
+from fleet.run.asking import Asked, chosen_hosts, unread
+from fleet.store import Store
+
+Facts = Mapping[str, Any]
+
+#: The groups of facts that compatibility rules read, beside those that say who the host is.
+FACT_GROUPS = (
+    "identity", "os_release", "kernel", "packages", "gpus", "driver", "interconnect", "container_toolkit", "engine",
+    "services", "checks",
+)  # fmt: skip
+#: Parts of the facts that come from other groups.
+NOT_READ = tuple(key for group, keys in KEYS_OF.items() if group not in FACT_GROUPS for key in keys)
+#: Documents in a folder that hold facts, by the name in their field ``schema``.
+_WITH_FACTS = ("report", "agent-report", "facts")
+
+
+@dataclass
+class HostAudit:
+    """What is known of one host. ``subject`` is None where nothing is; ``error`` says why, if something went wrong.
+
+    ``image`` is the one that the inventory wants on it; ``needs_bytes`` the memory that its model needs on one GPU;
+    ``found``: an image that was inspected there.
+    """
+
+    name: str
+    image: str | None = None
+    needs_bytes: int | None = None
+    subject: Subject | None = None
+    gpus: tuple[tuple[str | None, str], ...] = ()
+    summary: tuple[str, ...] = ()
+    simulated: bool | None = None
+    collected_at: str | None = None
+    run: str | None = None
+    root: bool | None = None
+    notes: list[str] = field(default_factory=list)
+    found: Image | None = None
+    error: FleetError | None = None
+
+
+class _Alike:
+    """One object for what many hosts have in common."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, value: Any) -> Any:
+        return self._known.setdefault(value, value)
+
+
+def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostAudit]:
+    """Read the facts of every host now. Raises InputError before any host is asked."""
+    from fleet.run.live import Asking, LiveFacts  # SSH: no other source needs it
+
+    hosts = chosen_hosts(asked, load)
+    audits, alike = {host.name: _started(host) for host in hosts}, _Alike()
+    with LiveFacts(hosts, FACT_GROUPS, scrubber, asked.how or Asking()) as reading:
+        for one in reading.each():
+            audit = audits[one.host]
+            audit.error, audit.root = one.error, one.as_root
+            audit.notes += [one.note] if one.note is not None else []
+            if one.facts is not None:
+                _taken(audit, one.facts, alike)
+    return list(audits.values())
+
+
+def stored(asked: Asked, load: LoadOptions, store: Store) -> list[HostAudit]:
+    """The newest report of every host in the store; a host without one has no subject."""
+    audits = {host.name: _started(host) for host in chosen_hosts(asked, load)}
+    alike = _Alike()
+    for name, run, facts in store.newest_facts(audits, without=NOT_READ):
+        audits[name].run = run
+        _taken(audits[name], facts, alike)
+    return list(audits.values())
+
+
+def of_folder(folder: Path, asked: Asked | None, load: LoadOptions) -> list[HostAudit]:
+    """The newest report of every host among the files of a folder; with an inventory, of its hosts.
+
+    Raises InputError for a folder without reports, and for files that are not JSON.
+    """
+    audits = {host.name: _started(host) for host in chosen_hosts(asked, load)} if asked else {}
+    alike, newest, problems = _Alike(), dict[str, str](), list[Problem]()
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            document = strict_json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            problems.append(Problem(None, f"{path} cannot be read as JSON: {error}"))
+            continue
+        for name, run, facts in _facts_in(path, document):
+            at = str(facts.get("collected_at") or "")
+            if (asked and name not in audits) or at < newest.get(name, ""):
+                continue
+            newest[name] = at
+            audits[name] = _taken(_again(audits.get(name), name, run), facts, alike)
+    if problems:
+        raise InputError(problems)
+    if not newest:
+        raise InputError(
+            f"{folder} has no report of {'these hosts' if asked else 'a host'}",
+            remedy="it takes files that fleet writes: reports/RUN, or fleet report RUN HOST --json > HOST.json",
+        )
+    return [audits[name] for name in (audits if asked else sorted(audits))]
+
+
+def _facts_in(path: Path, document: Any) -> Iterator[tuple[str, str | None, Facts]]:
+    """(host, run, facts) of a document that has some; nothing for any other."""
+    try:
+        kind, _ = named_by(document)
+    except InputError:
+        return
+    if kind not in _WITH_FACTS:
+        return
+    lifted = upcast(document)
+    facts = lifted if kind == "facts" else lifted.get("facts")
+    if isinstance(facts, Mapping):
+        hostname = (facts.get("identity") or {}).get("hostname")
+        yield str(lifted.get("host") or hostname or path.stem), lifted.get("run"), facts
+
+
+def _again(before: HostAudit | None, name: str, run: str | None) -> HostAudit:
+    if before is None:
+        return HostAudit(name, run=run)
+    return HostAudit(name, before.image, before.needs_bytes, run=run)
+
+
+def question(subject: Subject, name: str) -> list[HostAudit]:
+    """The one host that somebody asks about."""
+    gpus: tuple[tuple[str | None, str], ...] = tuple((None, gpu.name) for gpu in subject.products)
+    return [HostAudit(name, subject=subject, gpus=gpus)]
+
+
+# -- what is kept of facts, and what an inventory says ----------------------------------------------
+
+
+def _taken(audit: HostAudit, facts: Facts, alike: _Alike) -> HostAudit:
+    """What rules read of a host's facts. Facts that are no such document cost that host only."""
+    if not readable(facts, "facts"):
+        wrong = [one for one in faults(facts, "facts", tolerant=True) if "missing: " not in one.message]
+        audit.error = HostFailed(
+            f"what is known of it does not follow schema facts: {next(iter(wrong), '')}",
+            remedy="fleet schema check tells all that is wrong with a report; fleet audit INVENTORY asks anew",
+        )
+        return audit
+    audit.subject = alike(subject_of(facts))
+    audit.gpus = alike(_gpus(audit.subject))
+    audit.summary = alike(tuple(facts_words(facts)))
+    audit.simulated = facts.get("simulated")
+    audit.collected_at = facts.get("collected_at")
+    audit.notes += unread(facts)
+    audit.found = alike(inspected(facts))
+    return audit
+
+
+def _gpus(subject: Subject) -> tuple[tuple[str | None, str], ...]:
+    return tuple(sorted((place or "", gpu.name) for gpu in subject.products for place in gpu.places))
+
+
+def _started(host: Host) -> HostAudit:
+    return HostAudit(host.name, wanted_image(host), model_bytes(host))
+
+
+def wanted_image(host: Host) -> str | None:
+    """The image that the inventory wants on a host, with its digest; None where it says nothing of one."""
+    reference = host.variables.get("image")
+    if reference is None:
+        return None
+    text = str(host.templar.render(reference))
+    digest = host.variables.get("image_digest")
+    pinned = str(host.templar.render(digest)) if digest else ""
+    return f"{text}@{pinned}" if pinned and "@" not in text else text
+
+
+def model_bytes(host: Host) -> int | None:
+    """What the inventory's ``training_model`` needs on one GPU; None where it names none."""
+    model = host.variables.get("training_model")
+    billions = model.get("parameters_b") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or not isinstance(billions, (int, float)):
+        return None
+    each = float(model.get("bytes_per_parameter", TRAINING_BYTES_PER_PARAMETER))
+    return int(billions * each * 1e9)
