@@ -1,4 +1,4 @@
-"""Runs, events, host states, plans, reports, baselines and what was learnt of images, kept: SQLite by default, PostgreSQL by URL.
+"""Runs, events, host states, plans, reports, baselines and inspections of images, kept: SQLite, or PostgreSQL by URL.
 
 :class:`Store` (``store.py``) is the door; ``writer.py`` is the one thread that talks to the database;
 ``tables.py`` names the tables and ``migrations.py`` makes them. SQLAlchemy (a fifth of a second to
