@@ -41,6 +41,7 @@ class Image:
     ``cuda_release`` the update (12.8.1). ``arch_list`` and ``ptx`` are of x86-64, as compute capabilities;
     with an ``arch_list`` that is known, ``ptx`` None means that there is none. ``require_cuda`` is the image's
     NVIDIA_REQUIRE_CUDA: empty where it declares none. ``unverified`` names what was not verified.
+    ``differs``: (field, what the catalogue has, what the image itself says), where the two are not the same.
     """
 
     reference: str
@@ -62,6 +63,7 @@ class Image:
     require_cuda: str | None = None
     compat_package: bool | None = None
     unverified: tuple[str, ...] = ()
+    differs: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
     provenance: Provenance = field(default=UNTOLD, compare=False, repr=False)
 

@@ -192,12 +192,6 @@ class RegistryUnreachable(ImageError, ConnectionError):
     exit_code = ExitCode.UNREACHABLE
 
 
-class ImageHasNoCuda(ImageError):
-    """The image was looked into, and what it has computes on no GPU: no torch, or a torch without CUDA."""
-
-    exit_code = ExitCode.FINDINGS
-
-
 class Interrupted(FleetError):
     """The operator pressed Ctrl-C; exit 130."""
 

@@ -55,7 +55,7 @@ def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
         yield self.finding(
             f"CUDA {asked.cuda} of {asked.reference} is not in the catalogue"
             if asked.cuda
-            else f"which CUDA {asked.reference} has is not known",
+            else f"which CUDA {asked.reference} has is not known" + (f": {asked.note}" if asked.note else ""),
             observed=asked.cuda,
             limit="a CUDA of the catalogue",
             source="fleet/catalogue/data/cuda.yaml",
@@ -71,14 +71,18 @@ def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
 def no_digest(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The image is pinned by a digest, so that every host runs the same one."""
     asked = case.asked
-    if not isinstance(asked, Image) or asked.digest is not None:
+    if not isinstance(asked, Image) or Reference.parse(asked.reference).digest is not None:
+        return
+    if asked.digest is not None and asked.origin != "inspected":  # a site's catalogue says which one is meant
         return
     yield self.finding(
         f"{asked.reference} is not pinned: whoever owns the tag may make it another image",
         observed=asked.reference,
         limit="name@sha256:...",
         source="a tag is a name that its registry may move; a digest is of the content",
-        remedy=f"pin it: docker buildx imagetools inspect {asked.reference} says the digest",
+        remedy=f"pin it: {asked.reference}@{asked.digest}"
+        if asked.digest is not None
+        else f"pin it: docker buildx imagetools inspect {asked.reference} says the digest",
     )
 
 
