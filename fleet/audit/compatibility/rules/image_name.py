@@ -71,17 +71,19 @@ def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
 def no_digest(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The image is pinned by a digest, so that every host runs the same one."""
     asked = case.asked
-    if not isinstance(asked, Image) or Reference.parse(asked.reference).digest is not None:
+    if asked is None or isinstance(asked, NoSuchTag) or Reference.parse(asked.reference).digest is not None:
         return
-    if asked.digest is not None and asked.origin != "inspected":  # a site's catalogue says which one is meant
+    digest = asked.digest if isinstance(asked, Image) else None
+    if digest is not None and isinstance(asked, Image) and asked.origin != "inspected":
+        # A site's catalogue says which one is meant; an inspection only which one it is today.
         return
     yield self.finding(
         f"{asked.reference} is not pinned: whoever owns the tag may make it another image",
         observed=asked.reference,
         limit="name@sha256:...",
         source="a tag is a name that its registry may move; a digest is of the content",
-        remedy=f"pin it: {asked.reference}@{asked.digest}"
-        if asked.digest is not None
+        remedy=f"pin it: {asked.reference}@{digest}"
+        if digest is not None
         else f"pin it: docker buildx imagetools inspect {asked.reference} says the digest",
     )
 
