@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +183,7 @@ def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> 
     if options["gpu"]:
         return _question(options), "question"
     load = load_options(session, options)
-    asked = Asked(inventory, options["limit"]) if inventory else None
+    asked = Asked(inventory, options["limit"], asking(options)) if inventory else None
     if options["origin"] not in (None, "store"):
         return of_folder(_folder(options["origin"]), asked, load, options["image"]), "folder"
     assert asked is not None
@@ -192,7 +191,6 @@ def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> 
         with session.store() as store:
             return stored(asked, load, store, options["image"]), "store"
     refuse_if_down(asked.inventory)
-    asked = replace(asked, how=asking(options))
     return live(asked, load, session.scrubber, options["image"]), "live"
 
 

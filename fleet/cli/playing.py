@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from fleet.core.log import LogFile
     from fleet.core.secret import Secret
     from fleet.inventory import LoadOptions
+    from fleet.run.asking import Asking
     from fleet.run.control import Control
     from fleet.run.engine import RunResult
     from fleet.run.launch import Surroundings
-    from fleet.run.live import Asking
     from fleet.run.request import RunRequest
 
 _LIBRARIES = ("paramiko", "fabric", "invoke", "fleet.transport")
@@ -121,7 +121,7 @@ def _interrupts(control: Control, tell: Callable[[str], None]) -> Iterator[None]
 
 def asking(options: Mapping[str, Any]) -> Asking:
     """How a read-only command asks hosts, by its ``options`` (:data:`.options.host_options` and the connection's)."""
-    from fleet.run.live import Asking
+    from fleet.run.asking import Asking
 
     return Asking(options.get("become", True), options["forks"], options["accept_new"])
 

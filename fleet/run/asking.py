@@ -1,30 +1,37 @@
-"""Which hosts a read-only command asks, and what their facts leave open: ``fleet health`` and ``fleet audit`` share it.
+"""Which hosts a read-only command asks and how, and what an answer leaves open: health, audit, status, bench.
 
-How they are asked is in :mod:`fleet.run.live`.
+Kept apart from :mod:`fleet.run.live`, which does the asking: SSH costs a quarter of a second to import, and reports
+of a store or a folder need none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from fleet.core.errors import InputError
 from fleet.inventory import Host, LoadOptions, load_inventory
-
-if TYPE_CHECKING:  # SSH costs a quarter of a second to import, and not everything asks a host
-    from fleet.run.live import Asking
 
 Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Asking:
+    """How hosts are asked. ``become``: as root where the inventory says so and it works, else as who logs in."""
+
+    become: bool = True
+    forks: int = 50
+    accept_new: bool = False
+
+
+@dataclass(frozen=True)
 class Asked:
-    """Which hosts, and how; ``how`` is None where they are not asked, or in the usual way."""
+    """Which hosts, and how."""
 
     inventory: str
     limit: str | None = None
-    how: Asking | None = None
+    how: Asking = field(default_factory=Asking)
 
 
 def chosen_hosts(asked: Asked, load: LoadOptions) -> list[Host]:

@@ -83,14 +83,13 @@ class _Alike:
 def live(asked: Asked, load: LoadOptions, scrubber: Scrubber, seek: str | None = None) -> list[HostAudit]:
     """Read the facts of every host now. Raises InputError before any host is asked."""
     from fleet.run.images.on_host import configuration_on  # SSH: no other source needs it
-    from fleet.run.live import Asking, LiveFacts
+    from fleet.run.live import LiveFacts
 
     hosts = chosen_hosts(asked, load)
     audits, alike = {host.name: _started(host) for host in hosts}, _Alike()
-    how = asked.how or Asking()
     for host in hosts:
-        audits[host.name].look = partial(configuration_on, host, scrubber, how)
-    with LiveFacts(hosts, FACT_GROUPS, scrubber, how) as reading:
+        audits[host.name].look = partial(configuration_on, host, scrubber, asked.how)
+    with LiveFacts(hosts, FACT_GROUPS, scrubber, asked.how) as reading:
         for one in reading.each():
             audit = audits[one.host]
             audit.error, audit.root = one.error, one.as_root

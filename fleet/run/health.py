@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.health import evaluate
@@ -25,8 +25,10 @@ from fleet.inventory import Host, LoadOptions
 from fleet.report.health import causes, counts
 from fleet.report.summary import facts_words
 from fleet.run.asking import Asked, chosen_hosts, unread
-from fleet.run.live import Asking, Reading, read_once
 from fleet.store import Store
+
+if TYPE_CHECKING:
+    from fleet.run.live import Reading
 
 SCHEMA = "fleet.health/1"
 HEALTHY, WARNING, ERROR = "healthy", "warning", "error"
@@ -108,7 +110,9 @@ def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostHealth
     """Read the facts of every host now, and judge them. Raises InputError before any host is asked."""
     hosts = chosen_hosts(asked, load)
     wanted = {host.name: expected(host) for host in hosts}
-    readings = read_once(hosts, FACT_GROUPS, scrubber, asked.how or Asking())
+    from fleet.run.live import read_once  # SSH: no other source needs it
+
+    readings = read_once(hosts, FACT_GROUPS, scrubber, asked.how)
     return [_told(reading, wanted[name]) for name, reading in readings.items()]
 
 

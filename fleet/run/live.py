@@ -1,8 +1,9 @@
 """Facts of many hosts as they are now, over connections that stay open: how every read-only command asks.
 
 No lease, no journal, nothing written on a host: the agent runs from memory. :class:`LiveFacts` looks again and
-again (``fleet status``), :func:`read_once` once (``fleet health``), :func:`facts_of` is that in short. Where fleet
-may not become root, the host is asked as the user who logs in, who may see less, and the reading says so.
+again (``fleet status``), :func:`read_once` once (``fleet health``, ``fleet audit``), :func:`facts_of` is that in
+short. Where fleet may not become root, the host is asked as the user who logs in, who may see less, and the reading
+says so. Which hosts, and how: :mod:`fleet.run.asking`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import BecomeFailed, ConnectionLost, FleetError, HostError
 from fleet.core.secret import Scrubber
 from fleet.inventory import Host
+from fleet.run.asking import Asking
 from fleet.transport import AgentConnection, Connector
 
 DEADLINE_S = 120.0
@@ -35,15 +37,6 @@ class Reading:
     error: FleetError | None = None
     as_root: bool | None = None
     note: str | None = None
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How hosts are asked. ``become``: as root where the inventory says so and it works, else as who logs in."""
-
-    become: bool = True
-    forks: int = 50
-    accept_new: bool = False
 
 
 class LiveFacts:

@@ -268,7 +268,8 @@ def test_a_burn_in_that_the_inventory_names_asks_too(tmp_path: Path, asked: Aske
 def test_a_host_that_cannot_be_asked_for_facts_says_why(tmp_path: Path) -> None:
     from fleet.core.secret import Scrubber
     from fleet.inventory import LoadOptions, load_inventory
-    from fleet.run.live import Asking, facts_of
+    from fleet.run.asking import Asking
+    from fleet.run.live import facts_of
 
     file = tmp_path / "one.yaml"
     file.write_text("all: {hosts: {gpu01: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n")

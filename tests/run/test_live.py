@@ -11,7 +11,8 @@ from fleet.core.connection import ConnectionSettings
 from fleet.core.errors import BecomeFailed, ConnectionLost, InputError
 from fleet.core.secret import Scrubber
 from fleet.inventory import Host, LoadOptions, load_inventory
-from fleet.run.live import Asking, LiveFacts, facts_of, read_once
+from fleet.run.asking import Asking
+from fleet.run.live import LiveFacts, facts_of, read_once
 
 
 class Site:

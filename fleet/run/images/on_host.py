@@ -10,7 +10,7 @@ from typing import Any
 from fleet.core.errors import BecomeFailed, HostFailed
 from fleet.core.secret import Scrubber
 from fleet.inventory import Host
-from fleet.run.live import Asking
+from fleet.run.asking import Asking
 from fleet.transport import Connector
 
 DEADLINE_S = 60.0
