@@ -191,13 +191,21 @@ def _taken(audit: HostAudit, facts: Facts, alike: _Alike, seek: str | None = Non
 
 
 def held_digest(facts: Facts, reference: str | None) -> str | None:
-    """The digest by which a host's engine has an image; None where it has none of this name, or by several."""
+    """The digest by which a host's engine has an image: the one that is asked for, else that of the tag.
+
+    None where it has none such, or by several digests.
+    """
     if reference is None:
         return None
-    tag = reference.partition("@")[0].rpartition(":")[2]
+    name, _, digest = reference.partition("@")
+    tag = name.rpartition(":")[2]
     for image in (facts.get("engine") or {}).get("images") or ():
-        names = [name for name in image.get("tags") or () if name.endswith(f":{tag}")]
-        if any(same_image(name, reference) for name in names):
+        if digest:
+            if digest in (image.get("digests") or ()):
+                return digest
+            continue
+        names = [one for one in image.get("tags") or () if one.endswith(f":{tag}")]
+        if any(same_image(one, reference) for one in names):
             digests = image.get("digests") or []
             return str(digests[0]) if len(digests) == 1 else None
     return None

@@ -272,4 +272,8 @@ def test_the_digest_that_a_host_has_by_a_name() -> None:
     assert held_digest(holding({**one, "digests": ["sha256:1", "sha256:2"]}), CU128) is None
     assert held_digest(holding({**one, "digests": []}), CU128) is None
     assert held_digest({"engine": None}, CU128) is None
+    pinned = "sha256:" + "2" * 64
+    two = {"tags": [], "digests": ["sha256:1", pinned]}
+    assert held_digest(holding(one, two), f"{CU128}@{pinned}") == pinned
+    assert held_digest(holding(one), f"{CU128}@{pinned}") is None
     assert held_digest(holding(one), None) is None

@@ -116,7 +116,8 @@ def _words(one: Learnt) -> str:
 
 
 def against(held: Image, found: Image) -> Image:
-    """An image that the catalogue has, with what was found in it: filled in where the catalogue says nothing.
+    """An image that the catalogue has, with what was found in it: filled in where the catalogue says nothing, verified
+    where both say the same.
 
     Where the two disagree the image itself is right: then nothing is left of what the catalogue concludes from torch's
     version, and ``differs`` tells.
@@ -127,11 +128,15 @@ def against(held: Image, found: Image) -> Image:
     if any(name in TOLD_BY_TORCH for name, _, _ in differs):
         kept = {name: told.get(name) for name in TOLD_BY_TORCH}
         return replace(
-            held, **{**told, **kept}, arch_list_aarch64=None, origin="inspected", digest=found.digest,
+            held, **{**told, **kept}, arch_list_aarch64=None, min_compute_capability=None, origin="inspected",
+            digest=found.digest,
             unverified=found.unverified, provenance=found.provenance, differs=differs,
         )  # fmt: skip
-    filled = {name: value for name, value in told.items() if getattr(held, name) is None}
-    return replace(held, **filled, differs=differs)
+    other = {name for name, _, _ in differs}
+    filled = {name: value for name, value in told.items() if name in other or getattr(held, name) is None}
+    seen = {"tag", *told, *(("ptx",) if found.arch_list is not None else ())} - set(found.unverified)
+    unverified = tuple(name for name in held.unverified if name not in seen)
+    return replace(held, **filled, unverified=unverified, differs=differs)
 
 
 def _differences(held: Image, found: Image) -> list[tuple[str, str, str]]:
@@ -146,6 +151,7 @@ def _differences(held: Image, found: Image) -> list[tuple[str, str, str]]:
     if found.arch_list is not None:
         pairs += [
             ("arch_list", _list(held.arch_list), _list(found.arch_list)),
+            ("ptx", (held.ptx or "none") if held.arch_list is not None else None, found.ptx or "none"),
             ("cudnn", _three(held.cudnn), _three(found.cudnn)),
         ]
     return [(name, before, now) for name, before, now in pairs if before and now and before != now]
@@ -157,8 +163,10 @@ def _public(torch: str | None) -> str | None:
 
 def _floor(requirement: str | None) -> str | None:
     """``cuda>=12.8`` of all that NVIDIA_REQUIRE_CUDA lists; the lists of brands and drivers grow by release."""
-    match = _FLOOR.search(requirement or "")
-    return match.group() if match is not None else None
+    if requirement is None:
+        return None
+    match = _FLOOR.search(requirement)
+    return match.group() if match is not None else "none"
 
 
 def _three(version: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -185,12 +186,33 @@ def test_code_that_is_another_is_a_difference() -> None:
     checked = inspected(versions(arch_list=["sm_90"]))
     assert checked is not None
     image = against(held(), checked)
-    assert image.differs == (("arch_list", "7.5 8.0 8.6 9.0 10.0 12.0", "9.0"),)
+    assert image.differs == (("arch_list", "7.5 8.0 8.6 9.0 10.0 12.0", "9.0"), ("ptx", "12.0", "none"))
     assert (image.arch_list, image.ptx) == (("9.0",), None)
 
 
-def test_a_digest_of_the_sites_catalogue_is_held_to() -> None:
-    from dataclasses import replace
+def test_a_requirement_that_the_catalogue_does_not_know_of_is_a_difference_and_holds() -> None:
+    runtime = held("pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime")
+    assert runtime.require_cuda == ""
+    assert against(runtime, found(torch="2.7.0", require_cuda="")).differs == ()
+    image = against(runtime, found(torch="2.7.0", require_cuda="cuda>=12.8 brand=tesla,driver>=535"))
+    assert image.differs == (("require_cuda", "none", "cuda>=12.8"),)
+    assert image.require_cuda == "cuda>=12.8 brand=tesla,driver>=535"
+    assert image.arch_list == runtime.arch_list
 
+
+def test_what_torch_itself_says_the_same_of_is_verified() -> None:
+    doubtful = replace(held(), unverified=("tag", "arch_list", "ptx", "cudnn"))
+    said = versions(
+        arch_list=["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"], cudnn=None
+    )
+    checked = inspected(said)
+    assert checked is not None
+    assert against(doubtful, checked).unverified == ("cudnn",)
+    # A configuration says nothing of code, and of cuDNN not torch's.
+    configured = found(torch="2.7.0", cudnn="9.8.0.87", unverified=["cudnn"])
+    assert against(doubtful, configured).unverified == ("arch_list", "ptx", "cudnn")
+
+
+def test_a_digest_of_the_sites_catalogue_is_held_to() -> None:
     pinned = replace(held(), digest="sha256:" + "b" * 64)
     assert against(pinned, found(torch="2.7.0")).differs == (("digest", pinned.digest, DIGEST),)
