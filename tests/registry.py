@@ -21,7 +21,10 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 class RegistryServer:
-    """Use as a context manager. ``asked`` holds (method, path, Authorization) of every request."""
+    """Use as a context manager. ``asked`` holds (method, path, Authorization) of every request.
+
+    ``connections`` counts also those that do not get as far as a request.
+    """
 
     def __init__(self, login: str | None = None, certificate: Path | None = None) -> None:
         self.login = login  # None, "basic", "token" or "anonymous_token"
@@ -31,7 +34,9 @@ class RegistryServer:
         self.blobs_at: str | None = None
         self.realm: str | None = None
         self.digest_header = True
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.connections = 0
+        self._server = _Counting(("127.0.0.1", 0), _handler(self))
+        self._server.registry = self
         self._server.daemon_threads = True
         self.scheme = "http"
         if certificate is not None:
@@ -115,6 +120,17 @@ class RegistryServer:
         if self.login == "token" and authorization != _basic():
             return 401, {}, _errors("UNAUTHORIZED", "who are you")
         return 200, {}, json.dumps({"access_token": "a-token"}).encode()
+
+
+class _Counting(ThreadingHTTPServer):
+    registry: RegistryServer
+
+    def get_request(self) -> tuple[Any, Any]:
+        self.registry.connections += 1
+        return super().get_request()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that does not trust the certificate goes away; that is not worth a traceback."""
 
 
 def _basic() -> str:

@@ -108,6 +108,21 @@ def test_a_registry_is_asked_once_for_one_digest(registry: RegistryServer) -> No
     assert registry.paths == ["HEAD manifests/the-same"]
 
 
+def test_a_tag_that_moves_while_it_is_asked_for_is_what_it_was(registry: RegistryServer) -> None:
+    before = registry.push("ml/train", "1", OWN)
+    kind, body = registry.store["ml/train/manifests/1"]
+    told = {"Content-Type": kind, "Docker-Content-Digest": before}
+
+    def moves(path: str) -> tuple[int, dict[str, str], bytes] | None:
+        registry.answer_with = lambda path: None
+        registry.push("ml/train", "1", {"config": {"Env": ["PYTORCH_VERSION=2.6.0"]}})
+        return 200, told, body
+
+    registry.answer_with = moves
+    found = image(inspector()(f"{registry.place}/ml/train:1"))
+    assert (found.digest, found.torch) == (before, "2.7.0")
+
+
 def test_of_an_environment_only_what_speaks_of_cuda_is_kept(registry: RegistryServer, tmp_path: Path) -> None:
     registry.push("ml/train", "1", OWN)
     inspector()(f"{registry.place}/ml/train:1")

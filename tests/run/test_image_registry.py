@@ -127,8 +127,13 @@ def test_what_is_not_there_is_said_with_the_registrys_words(registry: RegistrySe
         f"{registry.place} has no {registry.place}/ml/nothing:7 (HTTP 404 MANIFEST_UNKNOWN: manifest unknown)"
     )
     assert error.value.exit_code is ExitCode.BAD_INPUT
-    # An answer is an answer: plain HTTP after TLS is not tried once more because of it.
-    assert registry.paths == ["GET manifests/7"]
+
+
+def test_where_tls_is_answered_nothing_is_sent_in_plain(tls: Path) -> None:
+    with RegistryServer("basic", tls) as server:
+        with pytest.raises(ImageDenied):
+            look(server, access=own(server, "wrong"))
+        assert len(server.asked) == server.connections == 2  # without the login, then with it
 
 
 def test_bytes_that_are_not_those_of_the_digest_are_refused(registry: RegistryServer) -> None:
