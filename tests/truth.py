@@ -42,7 +42,7 @@ WARNINGS = {
     for name in (
         "driver.minor_version", "driver.forward_compatibility", "driver.end_of_life", "driver.security",
         "driver.split_holds", "driver.next_kernel", "driver.operator", "image.ptx", "image.no_digest",
-        "image.latest", "toolkit.security", "toolkit.legacy", "toolkit.engine", "cdi.requirements",
+        "image.differs", "image.latest", "toolkit.security", "toolkit.legacy", "toolkit.engine", "cdi.requirements",
         "docker.end_of_life", "docker.security", "runc.security", "containers.other", "os.end_of_life", "peermem",
         "acs", "mixed.host", "mixed.job", "memory.model",
     )

@@ -54,6 +54,8 @@ def _answer(host: Host, query: Json) -> Any:
         return file_content(host, query["path"], int(query.get("limit") or CONTENT_LIMIT))
     if kind == "registry_digest":
         return registry_digest(host, query)
+    if kind == "image_configuration":
+        return image_configuration(host, query["reference"])
     raise StepFailed("unknown kind of query %r" % kind, "use a controller of this agent's version")
 
 
@@ -129,6 +131,35 @@ def registry_digest(host: Host, query: Json) -> Json:
     except EngineError as error:
         raise pull_failure(error, host, query) from None
     return {"digest": (found.get("Descriptor") or {}).get("digest")}
+
+
+# What build files of CUDA images leave in the environment; the rest of it is the image's own business.
+IMAGE_VARIABLES = ("CUDA_", "CUDNN_", "NCCL_", "NVIDIA_", "NV_", "PYTORCH_", "_CUDA_COMPAT_")
+IMAGE_LABELS = ("org.opencontainers.image.ref.name", "org.opencontainers.image.version")
+
+
+def image_configuration(host: Host, reference: str) -> Json:
+    """What the engine has by this name, without starting it: {"exists", "id", "digests" it was pulled by,
+    "architecture", "environment" and "labels" that speak of CUDA}."""
+    from fleet.agent.engine import EngineError
+    from fleet.agent.resources.image import engine_failure
+
+    try:
+        found = host.docker.image(reference)
+    except EngineError as error:
+        raise engine_failure(error, "cannot ask for the image %s" % reference) from None
+    if found is None:
+        return {"exists": False}
+    said = found.get("Config") or {}
+    labels = said.get("Labels") or {}
+    return {
+        "exists": True,
+        "id": found.get("Id"),
+        "digests": sorted({str(name).partition("@")[2] for name in found.get("RepoDigests") or []}),
+        "architecture": found.get("Architecture"),
+        "environment": [text for text in said.get("Env") or [] if text.startswith(IMAGE_VARIABLES)],
+        "labels": {name: labels[name] for name in IMAGE_LABELS if name in labels},
+    }
 
 
 # --- packages

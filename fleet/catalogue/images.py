@@ -42,6 +42,7 @@ class Image:
     with an ``arch_list`` that is known, ``ptx`` None means that there is none. ``min_compute_capability`` is the oldest
     that there is code for, known of some images whose list is not. ``require_cuda`` is the image's
     NVIDIA_REQUIRE_CUDA: empty where it declares none. ``unverified`` names what was not verified.
+    ``differs``: (field, what the catalogue has, what the image itself says), where the two are not the same.
     """
 
     reference: str
@@ -64,6 +65,7 @@ class Image:
     require_cuda: str | None = None
     compat_package: bool | None = None
     unverified: tuple[str, ...] = ()
+    differs: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
     provenance: Provenance = field(default=UNTOLD, compare=False, repr=False)
 

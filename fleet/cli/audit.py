@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleet.catalogue.catalogue import Catalogue
     from fleet.run.audit import Wanted
     from fleet.run.audit_sources import HostAudit
+    from fleet.run.images import Inspector
 
 EXAMPLES = """\b
 Examples:
@@ -30,6 +31,8 @@ Examples:
                                                 a gate, with a page for the ticket
   fleet audit --gpu "RTX 5090" --driver 570.172.08 --image pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime
                                                 a question: no host, no inventory
+  fleet audit --gpu T4 --driver 580.159.04 --image registry.example.net:5000/ml/train:7 --inspect
+                                                an image of your own, asked of its registry
   fleet audit --gpu T4 --gpu A100-SXM4-80GB --best-image
 
 What is not known counts as an error unless --allow-unknown. Every rule: docs/audit.md
@@ -82,6 +85,12 @@ QUESTION = ("gpu", "driver", "modules", "os", "docker", "toolkit")
 @click.option(
     "--memory", type=click.FloatRange(min=0), metavar="GIB", help="What the model needs on one GPU."
 )
+@click.option(
+    "--inspect",
+    "inspect_image",
+    is_flag=True,
+    help="Look into the image itself, on a host that has it or in its registry, also if the catalogue has it.",
+)
 @click.option("--one-job", is_flag=True, help="The hosts work on one job together: mixed GPUs are a finding.")
 @click.option(
     "--fail-on",
@@ -114,7 +123,7 @@ def audit(session: Session, /, inventory: str | None, **options: Any) -> int:
     catalogue = load(options["overlay"])
     wanted = _wanted(options, catalogue)
     hosts, source = _known(session, inventory, options)
-    found = judged(hosts, wanted, catalogue)
+    found = judged(hosts, wanted, catalogue, _inspector(session, catalogue, options, source))
     made = document(found, wanted, catalogue, source=source, inventory=inventory)
     if options["markdown"]:
         _write(session, options["markdown"], made)
@@ -176,13 +185,21 @@ def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> 
     load = load_options(session, options)
     asked = Asked(inventory, options["limit"], asking(options)) if inventory else None
     if options["origin"] not in (None, "store"):
-        return of_folder(_folder(options["origin"]), asked, load), "folder"
+        return of_folder(_folder(options["origin"]), asked, load, options["image"]), "folder"
     assert asked is not None
     if options["origin"] == "store":
         with session.store() as store:
-            return stored(asked, load, store), "store"
+            return stored(asked, load, store, options["image"]), "store"
     refuse_if_down(asked.inventory)
-    return live(asked, load, session.scrubber), "live"
+    return live(asked, load, session.scrubber, options["image"]), "live"
+
+
+def _inspector(session: Session, catalogue: Catalogue, options: dict[str, Any], source: str) -> Inspector:
+    """Hosts and registries are asked where hosts are asked anyway, or where ``--inspect`` says so."""
+    from fleet.run.images import Inspector
+
+    forced = options["inspect_image"]
+    return Inspector(catalogue.images, session.store, source == "live" or forced, forced, session.scrubber)
 
 
 def _folder(name: str) -> Path:

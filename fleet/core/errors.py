@@ -172,6 +172,26 @@ class ProtocolError(HostUnreachable):
     """What came over the channel is not the protocol (garbage, too long, wrong version)."""
 
 
+class ImageError(FleetError):
+    """An image could not be inspected. Subclasses name the reason; ``what`` names registry or host."""
+
+
+class ImageNotFound(ImageError):
+    """The registry has no such image: a word of the command line, or of an inventory, is wrong."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class ImageDenied(ImageError):
+    """The registry does not show it to whom fleet asks as."""
+
+
+class RegistryUnreachable(ImageError, ConnectionError):
+    """No answer, or none that is a registry's: name, network, certificate, limit."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
 class Interrupted(FleetError):
     """The operator pressed Ctrl-C; exit 130."""
 

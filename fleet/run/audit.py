@@ -19,10 +19,11 @@ from fleet.audit.compatibility.verdict import Verdict, judge
 from fleet.audit.compatibility.whatif import Change, changed
 from fleet.audit.findings import Finding
 from fleet.catalogue.catalogue import Catalogue
-from fleet.catalogue.images import Image, NotInCatalogue
-from fleet.core.errors import ExitCode, InputError, overall
+from fleet.catalogue.images import Image
+from fleet.core.errors import ExitCode, FleetError, overall
 from fleet.report.audit_causes import causes, counts
 from fleet.run.audit_sources import HostAudit
+from fleet.run.images import Inspector
 
 SCHEMA = "fleet.audit/1"
 NO_REPORT, NO_GPU = "no_report", "no_gpu"
@@ -73,9 +74,14 @@ class Judged:
         return ExitCode.FINDINGS if self.status in bad else ExitCode.DONE
 
 
-def judged(hosts: Sequence[HostAudit], wanted: Wanted, catalogue: Catalogue) -> list[Judged]:
-    """The verdict on every host. Raises InputError for an image's name that is none."""
-    look_up = _LookUp(hosts, wanted.image, catalogue)
+def judged(
+    hosts: Sequence[HostAudit], wanted: Wanted, catalogue: Catalogue, inspector: Inspector | None = None
+) -> list[Judged]:
+    """The verdict on every host. ``inspector`` says what an image is; without one, catalogue and hosts' facts do.
+
+    Raises InputError for an image's name that is none, and what the inspector raises.
+    """
+    look_up = _LookUp(hosts, wanted.image, inspector or Inspector(catalogue.images))
     options = wanted.options
     if wanted.one_job:
         products = {gpu.id for host in hosts if host.subject for gpu in host.subject.products if gpu.id}
@@ -96,15 +102,15 @@ def _judged(
 
 
 class _LookUp:
-    """The image of a host: what the catalogue has by that name, else what some host found in it."""
+    """The image of a host, each name looked into once."""
 
-    def __init__(self, hosts: Sequence[HostAudit], image: str | None, catalogue: Catalogue) -> None:
+    def __init__(self, hosts: Sequence[HostAudit], image: str | None, inspector: Inspector) -> None:
         self._image = image
-        self._images = catalogue.images
-        self._found = {one.found.digest: one.found for one in hosts if one.found is not None}
+        self._inspector = inspector
+        self._found = {one.found.digest: one for one in hosts if one.found is not None}
         self._known: dict[str, AskedImage] = {}
         if image is not None:
-            self._known[image] = self._asked(image)
+            self._known[image] = inspector(image, hosts)
 
     def __call__(self, host: HostAudit) -> AskedImage:
         reference = self._image or host.image
@@ -112,18 +118,18 @@ class _LookUp:
             return None
         if reference not in self._known:
             try:
-                self._known[reference] = self._asked(reference)
-            except InputError as error:
-                raise InputError(f"{host.name}: {error.what}", remedy=error.remedy) from error
+                self._known[reference] = self._inspector(reference, self._who_knows(host, reference))
+            except FleetError as error:
+                error.host = host.name
+                raise
         return self._known[reference]
 
-    def _asked(self, reference: str) -> AskedImage:
-        known = self._images.look_up(reference)
-        if isinstance(known, NotInCatalogue):
-            digest = reference.partition("@")[2]
-            found = self._found.get(digest) if digest else None
-            return replace(found, reference=known.reference) if found is not None else known
-        return known
+    def _who_knows(self, host: HostAudit, reference: str) -> list[HostAudit]:
+        """The host, and one where a container of the same digest was checked."""
+        checked = self._found.get(reference.partition("@")[2] or host.held)
+        if checked is None or checked is host:
+            return [host]
+        return [host, replace(checked, held=None, look=None)]  # what it holds is its own image
 
 
 # -- the document -----------------------------------------------------------------------------------

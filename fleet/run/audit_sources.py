@@ -6,8 +6,9 @@ reports would fill gigabytes. :mod:`fleet.run.audit` judges them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,19 @@ from fleet.audit.benchmarks.watch import TRAINING_BYTES_PER_PARAMETER
 from fleet.audit.compatibility.inspected import inspected
 from fleet.audit.compatibility.subject import Subject, subject_of
 from fleet.catalogue.images import Image
+from fleet.catalogue.references import Reference
 from fleet.core.errors import FleetError, HostFailed, InputError, Problem
 from fleet.core.schema import faults, named_by, readable, upcast
 from fleet.core.secret import Scrubber
 from fleet.inventory import Host, LoadOptions
 from fleet.report.summary import facts_words
 from fleet.run.asking import Asked, chosen_hosts, unread
+from fleet.run.images.access import Access, access_of
 from fleet.store import Store
 
 Facts = Mapping[str, Any]
+#: A reference -> what the agent's query image_configuration answers. Raises FleetError.
+Look = Callable[[str], Mapping[str, Any]]
 
 #: The groups of facts that compatibility rules read, beside those that say who the host is.
 FACT_GROUPS = (
@@ -43,7 +48,8 @@ class HostAudit:
     """What is known of one host. ``subject`` is None where nothing is; ``error`` says why, if something went wrong.
 
     ``image`` is the one that the inventory wants on it; ``needs_bytes`` the memory that its model needs on one GPU;
-    ``found``: an image that was inspected there.
+    ``found``: an image that was inspected there; ``held``: the digest under which its engine has the image that is
+    asked for. ``look`` asks the host's engine for an image's configuration; ``access``: how its registry may be asked.
     """
 
     name: str
@@ -58,6 +64,9 @@ class HostAudit:
     root: bool | None = None
     notes: list[str] = field(default_factory=list)
     found: Image | None = None
+    held: str | None = None
+    look: Look | None = None
+    access: Callable[[], Access] | None = None
     error: FleetError | None = None
 
 
@@ -71,33 +80,38 @@ class _Alike:
         return self._known.setdefault(value, value)
 
 
-def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostAudit]:
+def live(asked: Asked, load: LoadOptions, scrubber: Scrubber, seek: str | None = None) -> list[HostAudit]:
     """Read the facts of every host now. Raises InputError before any host is asked."""
-    from fleet.run.live import read_once  # SSH: no other source needs it
+    from fleet.run.images.on_host import configuration_on  # SSH: no other source needs it
+    from fleet.run.live import LiveFacts
 
     hosts = chosen_hosts(asked, load)
     audits, alike = {host.name: _started(host) for host in hosts}, _Alike()
-    for name, reading in read_once(hosts, FACT_GROUPS, scrubber, asked.how).items():
-        audit = audits[name]
-        audit.root, audit.error = reading.as_root, reading.error
-        if reading.note is not None:
-            audit.notes.append(reading.note)
-        if reading.facts is not None:
-            _taken(audit, reading.facts, alike)
+    for host in hosts:
+        audits[host.name].look = partial(configuration_on, host, scrubber, asked.how)
+    with LiveFacts(hosts, FACT_GROUPS, scrubber, asked.how) as reading:
+        for one in reading.each():
+            audit = audits[one.host]
+            audit.error, audit.root = one.error, one.as_root
+            audit.notes += [one.note] if one.note is not None else []
+            if one.facts is not None:
+                _taken(audit, one.facts, alike, seek)
     return list(audits.values())
 
 
-def stored(asked: Asked, load: LoadOptions, store: Store) -> list[HostAudit]:
+def stored(asked: Asked, load: LoadOptions, store: Store, seek: str | None = None) -> list[HostAudit]:
     """The newest report of every host in the store; a host without one has no subject."""
     audits = {host.name: _started(host) for host in chosen_hosts(asked, load)}
     alike = _Alike()
     for name, run, facts in store.newest_facts(audits, without=NOT_READ):
         audits[name].run = run
-        _taken(audits[name], facts, alike)
+        _taken(audits[name], facts, alike, seek)
     return list(audits.values())
 
 
-def of_folder(folder: Path, asked: Asked | None, load: LoadOptions) -> list[HostAudit]:
+def of_folder(
+    folder: Path, asked: Asked | None, load: LoadOptions, seek: str | None = None
+) -> list[HostAudit]:
     """The newest report of every host among the files of a folder; with an inventory, of its hosts.
 
     Raises InputError for a folder without reports, and for files that are not JSON.
@@ -115,7 +129,7 @@ def of_folder(folder: Path, asked: Asked | None, load: LoadOptions) -> list[Host
             if (asked and name not in audits) or at < newest.get(name, ""):
                 continue
             newest[name] = at
-            audits[name] = _taken(_again(audits.get(name), name, run), facts, alike)
+            audits[name] = _taken(_again(audits.get(name), name, run), facts, alike, seek)
     if problems:
         raise InputError(problems)
     if not newest:
@@ -144,7 +158,7 @@ def _facts_in(path: Path, document: Any) -> Iterator[tuple[str, str | None, Fact
 def _again(before: HostAudit | None, name: str, run: str | None) -> HostAudit:
     if before is None:
         return HostAudit(name, run=run)
-    return HostAudit(name, before.image, before.needs_bytes, run=run)
+    return HostAudit(name, before.image, before.needs_bytes, run=run, access=before.access)
 
 
 def question(subject: Subject, name: str) -> list[HostAudit]:
@@ -156,8 +170,8 @@ def question(subject: Subject, name: str) -> list[HostAudit]:
 # -- what is kept of facts, and what an inventory says ----------------------------------------------
 
 
-def _taken(audit: HostAudit, facts: Facts, alike: _Alike) -> HostAudit:
-    """What rules read of a host's facts. Facts that are no such document cost that host only."""
+def _taken(audit: HostAudit, facts: Facts, alike: _Alike, seek: str | None = None) -> HostAudit:
+    """What rules read of a host's facts, and of ``seek``, the image asked for. Bad facts cost that host only."""
     if not readable(facts, "facts"):
         wrong = [one for one in faults(facts, "facts", tolerant=True) if "missing: " not in one.message]
         audit.error = HostFailed(
@@ -172,7 +186,38 @@ def _taken(audit: HostAudit, facts: Facts, alike: _Alike) -> HostAudit:
     audit.collected_at = facts.get("collected_at")
     audit.notes += unread(facts)
     audit.found = alike(inspected(facts))
+    audit.held = held_digest(facts, seek or audit.image)
     return audit
+
+
+def held_digest(facts: Facts, reference: str | None) -> str | None:
+    """The digest by which a host's engine has an image: the one that is asked for, else that of the tag.
+
+    None where it has none such, or by several digests.
+    """
+    if reference is None:
+        return None
+    name, _, digest = reference.partition("@")
+    tag = name.rpartition(":")[2]
+    for image in (facts.get("engine") or {}).get("images") or ():
+        if digest:
+            if digest in (image.get("digests") or ()):
+                return digest
+            continue
+        names = [one for one in image.get("tags") or () if one.endswith(f":{tag}")]
+        if any(same_image(one, reference) for one in names):
+            digests = image.get("digests") or []
+            return str(digests[0]) if len(digests) == 1 else None
+    return None
+
+
+def same_image(one: str, other: str) -> bool:
+    """Whether two references are of one name and tag, however they spell Docker Hub."""
+    try:
+        first, second = Reference.parse(one), Reference.parse(other)
+    except InputError:
+        return False
+    return (first.name, first.tag) == (second.name, second.tag)
 
 
 def _gpus(subject: Subject) -> tuple[tuple[str | None, str], ...]:
@@ -180,7 +225,7 @@ def _gpus(subject: Subject) -> tuple[tuple[str | None, str], ...]:
 
 
 def _started(host: Host) -> HostAudit:
-    return HostAudit(host.name, wanted_image(host), model_bytes(host))
+    return HostAudit(host.name, wanted_image(host), model_bytes(host), access=partial(access_of, host))
 
 
 def wanted_image(host: Host) -> str | None:

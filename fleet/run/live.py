@@ -8,7 +8,7 @@ says so. Which hosts, and how: :mod:`fleet.run.asking`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -65,7 +65,11 @@ class LiveFacts:
 
     def read(self) -> dict[str, Reading]:
         """One reading of every host, in inventory order. A host that fails costs only its own."""
-        return {reading.host: reading for reading in self._pool.map(self._read, self._settings)}
+        return {reading.host: reading for reading in self.each()}
+
+    def each(self) -> Iterator[Reading]:
+        """The same one by one: who keeps little of the facts need not hold those of all hosts at once."""
+        return self._pool.map(self._read, self._settings)
 
     def close(self) -> None:
         """Say goodbye to every host."""

@@ -106,8 +106,21 @@ VERSION_2: Statements = (
     )""",
 )
 
+VERSION_3: Statements = (
+    """
+    CREATE TABLE inspections (
+        digest TEXT NOT NULL,
+        source TEXT NOT NULL,
+        reader INTEGER NOT NULL,
+        place TEXT NOT NULL,
+        at TEXT NOT NULL,
+        facts TEXT NOT NULL,
+        PRIMARY KEY (digest, source)
+    )""",
+)
+
 #: Position 0 makes version 1, and so on.
-MIGRATIONS: tuple[Statements, ...] = (VERSION_1, VERSION_2)
+MIGRATIONS: tuple[Statements, ...] = (VERSION_1, VERSION_2, VERSION_3)
 
 
 def migrate(connection: Connection, migrations: Sequence[Statements] = MIGRATIONS) -> int:

@@ -69,3 +69,19 @@ class BaselineRow:
     run: str
     at: str
     record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class InspectionRow:
+    """What was learnt of one image, by its digest, from one ``source`` (configuration or container_check).
+
+    ``place`` says where in words: a registry, or a host. ``reader`` is the version of who made ``facts`` of what was
+    there: a newer one looks again.
+    """
+
+    digest: str
+    source: str
+    reader: int
+    place: str
+    at: str
+    facts: Mapping[str, Any]

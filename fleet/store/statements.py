@@ -25,8 +25,8 @@ from sqlalchemy import (
     update,
 )
 
-from fleet.store.records import APPLYING, BaselineRow, HostRow, RunRow
-from fleet.store.tables import BASELINES, EVENTS, HOST_STATES, PLANS, REPORTS, RUNS, TRANSITIONS
+from fleet.store.records import APPLYING, BaselineRow, HostRow, InspectionRow, RunRow
+from fleet.store.tables import BASELINES, EVENTS, HOST_STATES, INSPECTIONS, PLANS, REPORTS, RUNS, TRANSITIONS
 
 Values = Mapping[str, Any]
 
@@ -247,6 +247,19 @@ def baselines(connection: Connection, **place: str) -> list[BaselineRow]:
     query = select(BASELINES).where(*(BASELINES.c[name] == value for name, value in place.items()))
     rows = connection.execute(query.order_by(*columns))
     return [BaselineRow(**{**row._mapping, "record": json.loads(row.record)}) for row in rows]
+
+
+def put_inspections(connection: Connection, rows: Sequence[Values]) -> None:
+    """What was learnt of images; a later row of the same digest and source replaces it."""
+    latest = {(row["digest"], row["source"]): row for row in rows}
+    _replace(connection, INSPECTIONS, ("digest", "source"), list(latest.values()))
+
+
+def inspections(connection: Connection, digests: Sequence[str]) -> list[InspectionRow]:
+    """What was learnt of these images, in order of digest and source."""
+    query = select(INSPECTIONS).where(INSPECTIONS.c.digest.in_(digests))
+    rows = connection.execute(query.order_by(INSPECTIONS.c.digest, INSPECTIONS.c.source))
+    return [InspectionRow(**{**row._mapping, "facts": json.loads(row.facts)}) for row in rows]
 
 
 def _replace(connection: Connection, table: Table, keys: Sequence[str], rows: Sequence[Values]) -> None:

@@ -17,7 +17,7 @@ from fleet.core.events import Event
 from fleet.core.ids import utc_now
 from fleet.core.paths import make_private, shown, state_dir
 from fleet.store import spool
-from fleet.store.records import BaselineRow, HostRow, RunRow
+from fleet.store.records import BaselineRow, HostRow, InspectionRow, RunRow
 from fleet.store.spool import Spool
 from fleet.store.writer import StoreError, Writer
 
@@ -268,6 +268,11 @@ class Store:
         values = [{**vars(row), "record": self._json(dict(row.record))} for row in rows]
         self._write(lambda connection: _sql().put_baselines(connection, values))
 
+    def save_inspections(self, rows: Sequence[InspectionRow]) -> None:
+        """Keep what was learnt of images; replaces what the same source said of the same digest. Durable on return."""
+        values = [{**vars(row), "facts": self._json(dict(row.facts))} for row in rows]
+        self._write(lambda connection: _sql().put_inspections(connection, values))
+
     # ---- what is asked of it ----
 
     def runs(self, limit: int = 20) -> list[RunRow]:
@@ -383,6 +388,11 @@ class Store:
     def baselines(self, host: str | None = None) -> list[BaselineRow]:
         """Every baseline, or those of one host, in order of host, GPU, test and key."""
         return self._baselines(**({} if host is None else {"host": host}))
+
+    def inspections(self, digests: Sequence[str]) -> list[InspectionRow]:
+        """What was learnt of the images with these digests, in order of digest and source."""
+        found = self._writer.read(lambda connection: _sql().inspections(connection, list(digests)))
+        return cast("list[InspectionRow]", found)
 
     def _baselines(self, **place: str) -> list[BaselineRow]:
         found = self._writer.read(lambda connection: _sql().baselines(connection, **place))

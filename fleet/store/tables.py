@@ -94,3 +94,14 @@ BASELINES = Table(
     Column("at", Text),
     Column("record", Text),
 )
+
+INSPECTIONS = Table(
+    "inspections",
+    METADATA,
+    Column("digest", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("reader", Integer),
+    Column("place", Text),
+    Column("at", Text),
+    Column("facts", Text),
+)

@@ -12,6 +12,7 @@ from fleet.cli.main import main
 from fleet.core.schema import validate
 from fleet.store import Store
 from tests.facts import health_facts
+from tests.registry import PASSWORD, USER, RegistryServer
 
 CU128 = "pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime"
 HERE = "all:\n  hosts:\n    here: {ansible_connection: local}\n"
@@ -156,3 +157,62 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "--help")
     assert 'fleet audit --gpu "RTX 5090" --driver 570.172.08 --image' in text
     assert "Exit codes: 0 it runs" in text
+
+
+# -- an image that the catalogue does not have ------------------------------------------------------
+
+
+def test_inspect_asks_the_registry_and_the_next_audit_remembers(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"config": {"Env": ["PYTORCH_VERSION=2.7.0+cu128"]}}
+    with RegistryServer() as registry:
+        digest = registry.push("ml/train", "7", said)
+        words = ("--gpu", "T4", "--driver", "515.105.01", "--image", f"{registry.place}/ml/train:7")
+        assert (
+            _ids(question(capsys, *words, code=4))
+            == {"audit.image.not_in_catalogue", "audit.image.no_digest"} | OLD
+        )
+        assert registry.asked == []  # a question asks nobody by itself
+        inspected = question(capsys, *words, "--inspect", code=4)
+    # CUDA is known now, and this driver is too old for it; what code there is for the GPU only torch can say.
+    assert _ids(inspected) == {"audit.driver.floor_cuda", "audit.image.arch", "audit.image.no_digest"} | OLD
+    (bare,) = [one for one in inspected["hosts"][0]["findings"] if one["id"] == "audit.image.no_digest"]
+    assert bare["remedy"].endswith(f"/ml/train:7@{digest}")
+    pinned = (*words[:-1], f"{words[-1]}@{digest}")
+    assert "audit.driver.floor_cuda" in _ids(question(capsys, *pinned, code=4))
+
+
+#: What is said of this old driver, whatever the image.
+OLD = {"audit.driver.end_of_life", "audit.driver.security"}
+
+
+def _ids(found: Any) -> set[str]:
+    return {one["id"] for one in found["hosts"][0]["findings"]}
+
+
+def test_inspect_says_where_it_failed_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["audit", "--gpu", "T4", "--driver", "580.159.03", "--inspect", "--image"]
+    with RegistryServer() as registry:
+        assert main([*words, f"{registry.place}/ml/train:7"]) == 2
+        assert f"{registry.place} has no {registry.place}/ml/train:7" in capsys.readouterr().err
+        registry.login = "basic"
+        assert main([*words, f"{registry.place}/ml/train:7"]) == 1
+        assert "name registry, registry_username and registry_password" in capsys.readouterr().err
+    assert main([*words, f"{registry.place}/ml/train:7"]) == 3
+    assert "cannot be reached: Connection refused" in capsys.readouterr().err
+
+
+def test_an_image_of_the_inventory_is_asked_with_its_login(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "site.yaml"
+    with RegistryServer("token") as registry, Store() as store:
+        registry.push("ml/train", "7", {"config": {"Env": ["PYTORCH_VERSION=2.7.0+cu128"]}})
+        login = f"registry: '{registry.place}', registry_username: {USER}, registry_password: {PASSWORD}"
+        image = f"image: '{registry.place}/ml/train:7'"
+        file.write_text(f"all:\n  vars: {{{login}, {image}}}\n  hosts:\n    gpu01: {{}}\n", encoding="utf-8")
+        store.create_run("a" * 12, playbook="p", inventory="i", operator="o", controller="c", hosts=["gpu01"])
+        store.put_report("a" * 12, "gpu01", {"schema": "fleet.report/1", "facts": health_facts("t4")})
+        store.runs()
+        found = question(capsys, str(file), "--from", "store", "--inspect", code=4)
+    assert "audit.image.not_in_catalogue" not in _ids(found)
+    assert registry.paths[-1].startswith("GET blobs/")

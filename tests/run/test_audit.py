@@ -20,6 +20,7 @@ from fleet.inventory import LoadOptions
 from fleet.run.asking import Asked
 from fleet.run.audit import Wanted, document, judged
 from fleet.run.audit_sources import HostAudit, live, of_folder, question, stored
+from fleet.run.images import Inspector
 from fleet.store import Store
 from tests.facts import health_facts, healthy_facts
 
@@ -55,12 +56,14 @@ def inventory(folder: Path, text: str = "", names: tuple[str, ...] = ("gpu01", "
 
 
 class FakeAgent:
-    def __init__(self, facts: Json, uid: int, asked: list[Json]) -> None:
+    def __init__(self, facts: Json, uid: int, asked: list[Json], image: Json) -> None:
         self.hello = {"uid": uid}
-        self._facts, self._asked = facts, asked
+        self._facts, self._asked, self._image = facts, asked, image
 
     def request(self, method: str, params: Json, *, deadline_s: float) -> Json:
         self._asked.append({"method": method, **params})
+        if method == "query":
+            return {"answers": {"image": {"ok": True, "value": self._image}}}
         return self._facts
 
     def close(self) -> None:
@@ -72,6 +75,7 @@ def connector(monkeypatch: pytest.MonkeyPatch) -> Any:
     class Fake:
         hosts: dict[str, Any] = {}  # noqa: RUF012 - one per test
         asked: list[Json] = []  # noqa: RUF012 - one per test
+        answers: Json = {}  # noqa: RUF012 - one per test
         sudo = True
 
         def __init__(self, scrubber: Scrubber, *, accept_new: bool) -> None:
@@ -83,13 +87,14 @@ def connector(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise known
             if settings.become.enabled and not self.sudo:
                 raise BecomeFailed("sudo needs a password to become root")
-            return FakeAgent(known, 0 if settings.become.enabled else 1000, self.asked)
+            return FakeAgent(known, 0 if settings.become.enabled else 1000, self.asked, self.answers)
 
         def close(self) -> None:
             pass
 
-    Fake.hosts, Fake.asked = {}, []
+    Fake.hosts, Fake.asked, Fake.answers = {}, [], {}
     monkeypatch.setattr("fleet.run.live.Connector", Fake)
+    monkeypatch.setattr("fleet.run.images.on_host.Connector", Fake)
     return Fake
 
 
@@ -104,6 +109,31 @@ def test_hosts_are_asked_for_facts_and_for_nothing_else(tmp_path: Path, connecto
     ]
     assert found["exit_code"] == ExitCode.FINDINGS
     assert found["reports"] is None
+
+
+def test_a_host_that_has_an_unknown_image_is_asked_for_it(tmp_path: Path, connector: Any) -> None:
+    name, digest = "127.0.0.1:1/ml/train:7", "sha256:" + "e" * 64
+    having = {"engine.images": [{"tags": [name], "digests": [digest], "size_bytes": 1}]}
+    connector.hosts = {"gpu01": health_facts("t4"), "gpu02": health_facts("t4", having)}
+    connector.answers = {"exists": True, "environment": ["PYTORCH_VERSION=2.7.0+cu128"], "labels": {}}
+    hosts = live(inventory(tmp_path), PLAIN, Scrubber(), name)
+    asked, images = Wanted(image=name), load().images
+    found = document(
+        judged(hosts, asked, load(), Inspector(images, online=True)),
+        asked,
+        load(),
+        source="live",
+        inventory="site.yaml",
+    )
+    assert "audit.image.not_in_catalogue" not in {one["id"] for one in found["causes"]}
+    assert connector.asked[2:] == [
+        {
+            "method": "query",
+            "queries": [
+                {"id": "image", "kind": "image_configuration", "reference": f"127.0.0.1:1/ml/train@{digest}"}
+            ],
+        }
+    ]
 
 
 def test_a_host_that_does_not_answer_is_never_called_well(tmp_path: Path, connector: Any) -> None:

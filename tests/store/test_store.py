@@ -15,7 +15,7 @@ import pytest
 from fleet.core.errors import InputError, RefusedError
 from fleet.core.events import Event
 from fleet.core.secret import Scrubber, Secret
-from fleet.store import APPLYING, BaselineRow, Store
+from fleet.store import APPLYING, BaselineRow, InspectionRow, Store
 from fleet.store.writer import StoreError
 
 RUN = "7f3a12c4d5e6"
@@ -50,6 +50,21 @@ def baseline(**changes: object) -> BaselineRow:
         "record": {"driver": "580.159.04"},
     }
     return BaselineRow(**{**values, **changes})  # type: ignore[arg-type]
+
+
+DIGEST = "sha256:" + "a" * 64
+
+
+def inspection(**changes: object) -> InspectionRow:
+    values = {
+        "digest": DIGEST,
+        "source": "configuration",
+        "reader": 1,
+        "place": "registry.example.net:5000",
+        "at": "2026-12-01T00:58:00.000Z",
+        "facts": {"cuda": "12.8"},
+    }
+    return InspectionRow(**{**values, **changes})  # type: ignore[arg-type]
 
 
 OLD_BASELINE = baseline(key="k0")
@@ -408,6 +423,25 @@ def test_a_store_of_every_released_version_is_read_and_written(dump: Path, tmp_p
         assert kept == ([] if dump.stem == "v1" else [OLD_BASELINE])
         store.save_baselines([baseline(value=3000.5)])
         assert store.baseline("gpu01", "GPU-1", "memory.copy", "k1") == baseline(value=3000.5)
+        assert store.inspections([DIGEST]) == ([] if dump.stem in ("v1", "v2") else [inspection()])
+        store.save_inspections([inspection(reader=2)])
+        assert store.inspections([DIGEST]) == [inspection(reader=2)]
+
+
+def test_what_was_learnt_of_images_is_kept_by_digest_and_source() -> None:
+    other = "sha256:" + "b" * 64
+    rows = [
+        inspection(),
+        inspection(source="container_check", facts={"torch": "2.7.0"}),
+        inspection(digest=other),
+    ]
+    with Store() as store:
+        store.save_inspections(rows)
+        store.save_inspections([inspection(facts={"cuda": None})])
+    with Store() as store:
+        assert store.inspections([DIGEST]) == [inspection(facts={"cuda": None}), rows[1]]
+        assert [row.digest for row in store.inspections([other, DIGEST])] == [DIGEST, DIGEST, other]
+        assert store.inspections([]) == []
 
 
 def test_there_is_a_dump_of_every_version() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from fleet.audit.compatibility.inspected import against, inspected
 from fleet.audit.compatibility.options import Options
 from fleet.audit.compatibility.registry import ALL
 from fleet.audit.compatibility.rule import Asked, AuditRule
@@ -58,9 +59,19 @@ def image(asked: Mapping[str, Any]) -> Asked:
         return None
     digest = DIGEST if asked.get("digest", True) else ""
     if isinstance(said, str):
-        return load().images.look_up(said + digest)
+        held = load().images.look_up(said + digest)
+        return against(held, _found(held, asked["found"])) if "found" in asked else held
     facts = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     return images.asked(facts.pop("reference") + digest, "inspected", "the truth table", **facts)
+
+
+def _found(held: Asked, versions: Mapping[str, Any]) -> images.Image:
+    """What a container check of this image finds, where torch in it says these versions."""
+    assert isinstance(held, images.Image)
+    check = {"reference": held.reference, "digest": DIGEST.removeprefix("@"), "versions": versions}
+    found = inspected({"container_check": check})
+    assert found is not None
+    return found
 
 
 def options(asked: Mapping[str, Any]) -> Options:

@@ -48,6 +48,7 @@ EXPECTED = {
     "audit.image.latest": "W",
     "audit.image.cudnn_gpu": "E",
     "audit.image.not_verified": "I",
+    "audit.image.differs": "W",
     "audit.toolkit.absent": "E",
     "audit.toolkit.security": "W",
     "audit.toolkit.legacy": "W",

@@ -181,6 +181,26 @@ def not_verified(self: AuditRule, case: Case) -> Iterator[Finding]:
     )
 
 
+@rule(
+    "audit.image.differs",
+    severity=Severity.WARNING,
+    known_bad=KnownBad(changes={"differs": (("torch", "2.9.0", "2.8.0"),)}),
+)
+def differs(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """An image that was looked into is what the catalogue has by its name."""
+    image = case.image
+    if image is None or not image.differs:
+        return
+    told = ", ".join(f"{name} {now} and not {before}" for name, before, now in image.differs)
+    yield self.finding(
+        f"{image.reference} is not what the catalogue has by this name: it has {told}",
+        observed=[f"{name} {now}" for name, _, now in image.differs],
+        limit=[f"{name} {before}" for name, before, _ in image.differs],
+        source=image.provenance.source() or f"what is known of {image.reference}",
+        remedy="ask who pushed it under this name; pin what is meant by its digest, or correct the catalogue",
+    )
+
+
 def _span(image: Image) -> str:
     """``starts at 7.5`` or ``ends at 9.0``; PTX, where there is some, is too new as well."""
     if image.arch_list is None:

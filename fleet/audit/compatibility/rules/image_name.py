@@ -55,7 +55,7 @@ def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
         yield self.finding(
             f"CUDA {asked.cuda} of {asked.reference} is not in the catalogue"
             if asked.cuda
-            else f"which CUDA {asked.reference} has is not known",
+            else f"which CUDA {asked.reference} has is not known" + (f": {asked.note}" if asked.note else ""),
             observed=asked.cuda,
             limit="a CUDA of the catalogue",
             source="fleet/catalogue/data/cuda.yaml",
@@ -73,14 +73,18 @@ def no_digest(self: AuditRule, case: Case) -> Iterator[Finding]:
     asked = case.asked
     if asked is None or isinstance(asked, NoSuchTag) or Reference.parse(asked.reference).digest is not None:
         return
-    if isinstance(asked, Image) and asked.digest is not None:
+    digest = asked.digest if isinstance(asked, Image) else None
+    if digest is not None and isinstance(asked, Image) and asked.origin != "inspected":
+        # A site's catalogue says which one is meant; an inspection only which one it is today.
         return
     yield self.finding(
         f"{asked.reference} is not pinned: whoever owns the tag may make it another image",
         observed=asked.reference,
         limit="name@sha256:...",
         source="a tag is a name that its registry may move; a digest is of the content",
-        remedy=f"pin it: docker buildx imagetools inspect {asked.reference} says the digest",
+        remedy=f"pin it: {asked.reference}@{digest}"
+        if digest is not None
+        else f"pin it: docker buildx imagetools inspect {asked.reference} says the digest",
     )
 
 
