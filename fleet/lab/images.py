@@ -321,8 +321,14 @@ class Images:
             self._build_pytorch()
         return self.pytorch()
 
-    def ensure_small_python(self, name: str, files: Mapping[str, str], *changes: str) -> str:
-        """Tag of an image ``name`` of Debian and Python with ``files`` in its site-packages; made if it is not here."""
+    def ensure_small_python(self) -> str:
+        """The tag of the image with Python alone, which is made if it is not here."""
+        with _one_builder():
+            self._build_small_python()
+        return self.small_python()
+
+    def on_small_python(self, name: str, files: Mapping[str, str], *changes: str) -> str:
+        """Tag of an image ``name`` of Python with ``files`` in its site-packages; made if it is not here."""
         tag = f"{REPOSITORY}/{name}"
         with _one_builder():
             if self._engine.image_id(tag) is not None:

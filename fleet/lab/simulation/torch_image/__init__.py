@@ -23,7 +23,7 @@ _MODULE = _HERE / "torch_stand_in.py"
 
 
 def builds() -> dict[str, dict[str, Any]]:
-    """Every build there is, by ``TORCH-cudaCUDA`` (``2.7.0-cuda12.8``)."""
+    """Every build there is, by release and CUDA: ``2.7-cuda12.8``; versions of one release are built alike."""
     found: dict[str, dict[str, Any]] = json.loads((_HERE / "builds.json").read_text(encoding="utf-8"))[
         "builds"
     ]
@@ -31,12 +31,15 @@ def builds() -> dict[str, dict[str, Any]]:
 
 
 def files(build: str) -> dict[str, str]:
-    """Content by path below the image's site-packages. Raises InputError for a build that is not known."""
-    known = builds()
-    if build not in known:
-        raise InputError(f"the lab has no stand-in of torch {build}; it has {', '.join(sorted(known))}")
+    """Content by path below site-packages, of ``2.7.0-cuda12.8``. Raises InputError for a build that is not known."""
     torch, _, cuda = build.partition("-cuda")
-    said = {"torch": torch, "cuda": cuda, **known[build]}
+    known, wanted = builds(), f"{'.'.join(torch.split('.')[:2])}-cuda{cuda}"
+    if wanted not in known:
+        raise InputError(
+            f"the lab has no stand-in of torch {build}; it has {', '.join(sorted(known))}",
+            remedy="add the build to fleet/lab/simulation/torch_image/builds.json, from what its release says",
+        )
+    said = {"torch": torch, "cuda": cuda, **known[wanted]}
     return {
         "torch/__init__.py": _MODULE.read_text(encoding="utf-8"),
         "torch/build.json": json.dumps(said, indent=1, sort_keys=True) + "\n",
@@ -48,4 +51,4 @@ def build(images: Images, name: str) -> str:
     content = files(name)
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     environment = f"ENV PYTORCH_VERSION={name.partition('-')[0]} NVIDIA_VISIBLE_DEVICES=all"
-    return images.ensure_small_python(f"torch-stand-in:{name}-{digest}", content, environment)
+    return images.on_small_python(f"torch-stand-in:{name}-{digest}", content, environment)
