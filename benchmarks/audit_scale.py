@@ -99,9 +99,10 @@ def prepared(folder: Path, hosts: int) -> tuple[Path, int]:
 
 def measured(argv: list[str], rounds: int, folder: Path) -> Json:
     """``rounds`` whole processes: wall and CPU seconds, peak memory, and whether all printed the same."""
-    walls, cpus, peaks, prints, codes = [], [], [], set(), set()
+    walls, cpus, peaks, loads, prints, codes = [], [], [], [], set(), set()
     for _ in range(rounds):
         output = folder / "output"
+        loads.append(round(os.getloadavg()[0], 1))
         with output.open("wb") as file:
             start = time.perf_counter()
             process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, cwd=folder)
@@ -115,7 +116,9 @@ def measured(argv: list[str], rounds: int, folder: Path) -> Json:
     return {
         "arguments": argv[3:],
         "rounds_s": walls,
+        "load_before_each": loads,
         "median_s": statistics.median(walls),
+        "min_s": min(walls),
         "cpu_s": statistics.median(cpus),
         "peak_rss_mb": round(max(peaks) / 1024),
         "same_bytes": len(prints) == 1,
@@ -162,8 +165,7 @@ def result(options: argparse.Namespace, size: int, series: Json) -> Json:
     """The figures with what they hold for."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": f"{os.cpu_count()} cores, {platform.platform()}; shared with other work, load "
-        f"{os.getloadavg()[0]:.1f} at the end",
+        "machine": f"{os.cpu_count()} cores, {platform.platform()}; shared with other work (see the loads)",
         "versions": {
             "fleet": version("fleet-gpu"),
             "python": platform.python_version(),

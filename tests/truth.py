@@ -17,17 +17,50 @@ import yaml
 FILE = Path(__file__).parent / "audit" / "compatibility" / "truth.yaml"
 
 #: What a row is not asked: what it answers, and where from.
-_ANSWERS = ("id", "verdict", "rules", "informs", "cites")
+_ANSWERS = ("id", "verdict", "rules", "severities", "informs", "cites")
+
+
+#: Rules whose findings say that an image does not run.
+ERRORS = {
+    f"audit.{name}"
+    for name in (
+        "driver.absent", "driver.floor_cuda", "driver.floor_gpu", "driver.ceiling", "driver.modules_required_open",
+        "driver.modules_impossible_open", "driver.split", "image.arch", "image.ptx_jit", "image.no_such_tag",
+        "image.cudnn_gpu", "toolkit.absent", "cdi.stale", "docker.absent", "docker.floor", "os.glibc",
+        "fabric_manager.version", "fabric_manager.absent", "mixed.impossible",
+    )
+}  # fmt: skip
+#: Rules whose findings say that it cannot be told.
+UNKNOWNS = {
+    f"audit.{name}"
+    for name in (
+        "driver.branch_not_in_catalogue", "image.not_in_catalogue", "gpu.not_in_catalogue", "facts.unknown",
+    )
+}  # fmt: skip
+WARNINGS = {
+    f"audit.{name}"
+    for name in (
+        "driver.minor_version", "driver.forward_compatibility", "driver.end_of_life", "driver.security",
+        "driver.split_holds", "driver.next_kernel", "driver.operator", "image.ptx", "image.no_digest",
+        "image.latest", "toolkit.security", "toolkit.legacy", "toolkit.engine", "cdi.requirements",
+        "docker.end_of_life", "docker.security", "runc.security", "containers.other", "os.end_of_life", "peermem",
+        "acs", "mixed.host", "mixed.job", "memory.model",
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row. ``asked`` holds every other field; ``informs`` is None where the row says nothing of information."""
+    """One row. ``asked`` holds every other field; ``informs`` is None where the row says nothing of information.
+
+    ``differing``: how bad those of ``rules`` are that are worse, or less certain, than in other rows.
+    """
 
     id: str
     asked: Mapping[str, Any]
     verdict: str
     rules: tuple[str, ...]
+    differing: Mapping[str, str]
     informs: tuple[str, ...] | None
     cites: tuple[str, ...]
 
@@ -56,6 +89,16 @@ def _row(raw: Mapping[str, Any]) -> Row:
         asked={name: value for name, value in raw.items() if name not in _ANSWERS},
         verdict=raw["verdict"],
         rules=tuple(raw["rules"]),
+        differing=raw.get("severities", {}),
         informs=tuple(raw["informs"]) if "informs" in raw else None,
         cites=tuple(raw["cites"]),
     )
+
+
+def severities(row: Row) -> dict[str, str]:
+    """How bad each rule is in a row: error, unknown or warning."""
+    return {
+        rule: row.differing.get(rule)
+        or ("unknown" if rule in UNKNOWNS else "error" if rule in ERRORS else "warning")
+        for rule in row.rules
+    }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from fleet.audit.facts import Facts, fact
@@ -73,6 +74,7 @@ def wanted_driver(wanted: Wanted) -> WantedDriver | None:
     )
 
 
+@lru_cache(maxsize=4096)
 def upstream(text: str) -> Version | None:
     """The driver's version within a package's; None where there is none."""
     match = _UPSTREAM.match(text)

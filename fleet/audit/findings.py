@@ -50,10 +50,15 @@ class Finding:
             "id": self.id,
             "severity": self.severity.value,
             "what": self.what,
-            "observed": self.observed,
-            "limit": self.limit,
+            "observed": _plain(self.observed),
+            "limit": _plain(self.limit),
             "limit_source": self.limit_source,
             "remedy": self.remedy,
             "needs_leave": self.needs_leave,
         }
         return document if self.gpu is None else {**document, "gpu": self.gpu}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, which knows no tuples."""
+    return list(value) if isinstance(value, tuple) else value

@@ -84,6 +84,19 @@ class Drivers:
         """The branch of a version; None for one the catalogue does not have."""
         return self.branch((driver_version(version) if isinstance(version, str) else version).major)
 
+    def version(self, text: str) -> Version:
+        """A version that somebody names. Raises InputError for what is none, with the newest of its branch."""
+        try:
+            return driver_version(text)
+        except InputError as error:
+            number = text.partition(".")[0]
+            branch = self.branch(int(number)) if number.isdecimal() else None
+            if branch is None:
+                raise
+            raise InputError(
+                f"{text!r} is not a driver version; did you mean {branch.latest}, the newest of branch {number}?"
+            ) from error
+
     def support(self, branch: Branch, on: date) -> Support:
         """How NVIDIA stands to a branch on a day. A branch of no known end is not said to be supported."""
         if branch.end_of_life is not None:

@@ -39,7 +39,8 @@ class Image:
 
     ``reference`` is the name with tag and digest, without Docker Hub's. ``cuda`` is the minor (12.8), which decides;
     ``cuda_release`` the update (12.8.1). ``arch_list`` and ``ptx`` are of x86-64, as compute capabilities;
-    with an ``arch_list`` that is known, ``ptx`` None means that there is none. ``require_cuda`` is the image's
+    with an ``arch_list`` that is known, ``ptx`` None means that there is none. ``min_compute_capability`` is the oldest
+    that there is code for, known of some images whose list is not. ``require_cuda`` is the image's
     NVIDIA_REQUIRE_CUDA: empty where it declares none. ``unverified`` names what was not verified.
     """
 
@@ -51,6 +52,7 @@ class Image:
     variant: str | None = None
     arch_list: tuple[str, ...] | None = None
     arch_list_aarch64: tuple[str, ...] | None = None
+    min_compute_capability: str | None = None
     ptx: str | None = None
     cudnn: str | None = None
     nccl: str | None = None
@@ -194,6 +196,7 @@ def _image(entry: Entry, flavour: Flavour | None, builds: TorchBuilds, bases: tu
         variant=variant,
         arch_list=tuple(arch_list) if arch_list else build.arch_list if build else None,
         arch_list_aarch64=_aarch64(entry, build),
+        min_compute_capability=entry.get("min_compute_capability"),
         ptx=entry["ptx"] if "ptx" in entry.fields else build.ptx if build else None,
         cudnn=entry.get("cudnn") or (build.cudnn if build else None),
         nccl=entry.get("nccl") or (build.nccl if build else None),

@@ -160,7 +160,7 @@ def _image_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
         ("torch", f"{image.torch or 'not known'}{_loose(image, 'torch')}"),
         ("CUDA", f"{image.cuda or 'not known'}{update}{_loose(image, 'cuda')}"),
         *_needed_driver(catalogue, image.cuda),
-        ("architectures", _architectures(image.arch_list, image.ptx) + _loose(image, "arch_list", "ptx")),
+        ("architectures", _held_by(image) + _loose(image, "arch_list", "ptx")),
         ("cuDNN", f"{image.cudnn or 'not known'}{_loose(image, 'cudnn')}"),
         ("NCCL", image.nccl or "not known"),
         ("system", f"{image.os or 'not known'}{f', glibc {image.glibc}' if image.glibc else ''}"),
@@ -168,6 +168,12 @@ def _image_lines(catalogue: Catalogue, name: str, today: date) -> list[Line]:
         ("requires", _requires(image)),
     ]
     return [*lines, *about(image.provenance, image.note)]
+
+
+def _held_by(image: Image) -> str:
+    if image.arch_list is None and image.min_compute_capability is not None:
+        return f"not known, except that they begin with {image.min_compute_capability}"
+    return _architectures(image.arch_list, image.ptx)
 
 
 def _loose(image: Image, *names: str) -> str:

@@ -82,7 +82,10 @@ def test_what_the_catalogue_does_not_hold_counts_unless_it_is_allowed(
         (("site.yaml", "--gpu", "T4", "--image", CU128), "leave out INVENTORY, or use --what-if"),
         (("--gpu", "T4", "--driver", "580.159.03"), "which image? --image IMAGE, or --best-image"),
         (("--gpu", "RTX 5091", "--image", CU128), "did you mean rtx5090"),
-        (("--gpu", "T4", "--driver", "570", "--image", CU128), "'570' is not a driver version"),
+        (
+            ("--gpu", "T4", "--driver", "570", "--image", CU128),
+            "did you mean 570.211.01, the newest of branch 570?",
+        ),
         (("--gpu", "T4", "--modules", "closed", "--image", CU128), "open or proprietary"),
         (("--gpu", "T4", "--image", "Not An Image"), "is not the name of an image"),
         (("--gpu", "T4", "--image", "pytorch/pytorch:2.x.0-cuda12.8-cudnn9-runtime"), "'2.x.0' is not"),

@@ -84,7 +84,8 @@ def code_for(image: Image, gpu: Gpu, architecture: object = None) -> Code:
     the images install torch for the CPU there.
     """
     if image.arch_list is None:
-        return "unknown"
+        oldest = image.min_compute_capability
+        return "none" if oldest is not None and gpu.capability < _capability(oldest) else "unknown"
     wanted = image.arch_list
     if architecture == "aarch64":
         if image.arch_list_aarch64 is None or image.origin == "catalogue":

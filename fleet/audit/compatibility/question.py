@@ -54,7 +54,7 @@ def _gpus(names: Sequence[str]) -> tuple[SubjectGpu, ...]:
 def _driver(text: str | None) -> Known:
     if text is None:
         return ABSENT
-    return NOTHING if text in NONE else driver_version(text)
+    return NOTHING if text in NONE else load().drivers.version(text)
 
 
 def _system(text: str | None) -> tuple[str, str] | Missing:

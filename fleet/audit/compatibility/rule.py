@@ -78,8 +78,13 @@ class AuditRule:
         severity: Severity | None = None,
         gpu: str | None = None,
     ) -> Finding:
-        """A finding of this rule; ``gpu`` is the PCI address of the GPU it is about."""
-        return Finding(self.id, severity or self.severity, what, observed, limit, source, remedy, gpu=gpu)
+        """A finding of this rule; ``gpu`` is the PCI address of the GPU it is about.
+
+        Lists become tuples: hosts that are alike share a finding, and nobody is to change it.
+        """
+        return Finding(
+            self.id, severity or self.severity, what, _fixed(observed), _fixed(limit), source, remedy, gpu=gpu
+        )
 
 
 def rule(
@@ -101,3 +106,7 @@ def rule(
 def with_caveat(what: str, caveat: str) -> str:
     """A sentence, and that what it rests on was not verified, where it was not."""
     return f"{what} ({caveat})" if caveat else what
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -32,6 +32,11 @@ def listed(advisories: Sequence[Advisory]) -> str:
     return ", ".join(names) + more
 
 
+def with_numbers(version: str, advisories: Sequence[Advisory]) -> str:
+    """``24.0.9: CVE-2024-29018, CVE-2024-41110``: the version, and every weakness by its number."""
+    return f"{version}: {', '.join(sorted(one.id for one in advisories))}"
+
+
 def caveat(advisories: Sequence[Advisory]) -> str:
     """That fixes of some of them were not verified, where that is so."""
     loose = [one.id for one in advisories if one.provenance.caveat("fixed_in")]

@@ -58,7 +58,7 @@ class Change:
     def checked(self) -> Change:
         """Itself. Raises InputError for what is no version, no flavour and no image."""
         if self.driver is not None:
-            driver_version(self.driver)
+            load().drivers.version(self.driver)
         for name in ("toolkit", "docker"):
             if getattr(self, name) is not None:
                 _version(name, getattr(self, name))

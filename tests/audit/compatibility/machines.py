@@ -159,9 +159,12 @@ def _runc(facts: Json, version: str) -> None:
     facts["packages"]["installed"]["runc"] = version
 
 
-def _no_driver(facts: Json, _: None) -> None:
-    """Packages removed, nothing loaded, no module for any kernel."""
+def _no_driver(facts: Json, which: str | None) -> None:
+    """Packages removed, nothing loaded, no module for any kernel; or all there and ``not`` loaded."""
     driver = facts["driver"]
+    if which == "not":
+        driver.update(loaded=None, modules={})
+        return
     driver.update(
         loaded=None, modules={}, library_version=None, library_version_reason="not_supported", dkms=[]
     )
@@ -211,6 +214,17 @@ def _infiniband(facts: Json, _: bool) -> None:
     facts["interconnect"]["ofed_version"] = "24.10-1.1.4"
 
 
+def _peermem(facts: Json, which: bool | str) -> None:
+    """Whether nvidia_peermem is loaded, or of which version."""
+    facts["interconnect"]["gpu_direct"]["nvidia_peermem"] = bool(which)
+    if isinstance(which, str):
+        facts["driver"]["modules"]["nvidia_peermem"] = {"version": which, "references": 0}
+
+
+def _unknown_flavour(facts: Json, _: None) -> None:
+    facts["driver"]["loaded"].update(flavour=None, flavour_reason="permission")
+
+
 def _unknown(facts: Json, groups: list[str]) -> None:
     for group in groups:
         facts[group], facts[f"{group}_reason"] = None, "permission"
@@ -234,6 +248,9 @@ _CHANGES: Mapping[str, Callable[[Json, Any], None]] = {
     "kubelet": _sets("kubelet.active"),
     "gpu_operator": _sets("gpu_operator.active"),
     "loaded": _no_driver,
+    "flavour": _unknown_flavour,
+    "hook": _sets("container_toolkit.runtime_hook"),
+    "engine_cdi": _sets("engine.cdi"),
     "library": _sets("driver.library_version"),
     "held": _held,
     "next_kernel": _next_kernel,
@@ -243,7 +260,7 @@ _CHANGES: Mapping[str, Callable[[Json, Any], None]] = {
     "fabric_manager": _fabric_manager,
     "nvswitches": _nvswitches,
     "infiniband": _infiniband,
-    "peermem": _sets("interconnect.gpu_direct.nvidia_peermem"),
+    "peermem": _peermem,
     "dma_buf": _sets("interconnect.gpu_direct.dma_buf"),
     "acs": _sets("interconnect.acs_redirect"),
     "iommu": _sets("interconnect.iommu.translating"),

@@ -240,6 +240,27 @@ def test_ptx_that_nobody_verified_is_no_promise() -> None:
     assert (finding.severity, found.status) == (Severity.UNKNOWN, "unknown")
 
 
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
+def test_findings_that_hosts_share_cannot_be_changed(rule: AuditRule) -> None:
+    for finding in rule.evaluate(bad_case(rule)):
+        assert isinstance(hash(finding), int)
+        assert json.loads(json.dumps(finding.as_json())) == finding.as_json()
+
+
+def test_every_weakness_is_named_by_its_number() -> None:
+    found = verdict(gpu="T4", driver="580.178.04", docker="24.0.9", toolkit="1.17.4", runc="1.1.11")
+    observed = " ".join(str(one.observed) for one in found.findings)
+    for number in ("CVE-2024-41110", "CVE-2026-34040", "CVE-2025-23266", "CVE-2024-21626", "CVE-2025-31133"):
+        assert number in observed
+
+
+def test_a_cudnn_between_two_that_are_known_serves_what_both_serve() -> None:
+    """With which release from 8.6 to 8.8 Kepler went was not found."""
+    image = "pytorch/pytorch:2.3.1-cuda11.8-cudnn8-runtime" + DIGEST
+    assert verdict(image, gpu="K80", driver="470.256.02").status == "unknown"
+    assert ids(verdict(image, gpu="GTX 1080 Ti", driver="580.178.04")) == []
+
+
 def test_modules_that_nobody_named_are_those_that_the_gpu_takes() -> None:
     assert ids(verdict(gpu="RTX 5090", driver="580.159.03")) == []
     assert ids(verdict(gpu="RTX 5090", driver="580.159.03", modules="proprietary")) == [

@@ -12,7 +12,7 @@ from datetime import date
 
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with_caveat
 from fleet.audit.compatibility.subject import NOTHING, Program
-from fleet.audit.compatibility.weaknesses import caveat, listed, open_ones
+from fleet.audit.compatibility.weaknesses import caveat, listed, open_ones, with_numbers
 from fleet.audit.findings import Finding, Severity
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.docker import feature_since
@@ -101,7 +101,7 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
         with_caveat(f"Docker {engine.text} has {listed(unfixed)}", caveat(unfixed))
         if not enough
         else f"whether Docker {engine.text} of the long term branch has the fixes of {listed(unfixed)} is not known",
-        observed=engine.text,
+        observed=with_numbers(engine.text, unfixed),
         limit=str(_entry("floors", "engine")["version"]),
         source=_entry("floors", "engine").provenance.source("version"),
         remedy=f"Docker {_entry('floors', 'engine')['version']} or newer",
@@ -139,7 +139,7 @@ def runc_security(self: AuditRule, case: Case) -> Iterator[Finding]:
     fixed = max(one.fix_for(runc.version) for one in unfixed)
     yield self.finding(
         with_caveat(f"runc {runc.text} has {listed(unfixed)}", caveat(unfixed)),
-        observed=runc.text,
+        observed=with_numbers(runc.text, unfixed),
         limit=str(fixed),
         source=unfixed[-1].provenance.source("fixed_in"),
         remedy=f"runc {fixed} or newer: upgrade containerd.io, or the distribution's runc",

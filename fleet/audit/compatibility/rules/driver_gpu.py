@@ -48,16 +48,7 @@ def _floor(known: Gpu, driver: Version, support: str) -> tuple[str, str | None, 
     """Sentence, limit, source and severity where it is not an error."""
     family = known.architecture
     if support == "too_old":
-        return (
-            with_caveat(
-                f"driver {driver} does not know {family.name} ({known.name}): branch {family.first_branch} is"
-                " the first that does",
-                family.provenance.caveat("first_branch"),
-            ),
-            str(family.first_branch),
-            family.provenance.source("first_branch"),
-            None,
-        )
+        return _before_its_family(known, driver)
     if support == "not_listed":
         field = next(name for name in ("first_listed", "min_driver", "first_branch") if getattr(known, name))
         floor = str(getattr(known, field))
@@ -78,6 +69,20 @@ def _floor(known: Gpu, driver: Version, support: str) -> tuple[str, str | None, 
         family.provenance.source("first_branch"),
         Severity.INFO if late else Severity.UNKNOWN,
     )
+
+
+def _before_its_family(known: Gpu, driver: Version) -> tuple[str, str, str, None]:
+    """The GPU's own floor, where it is known: its family's first branch may not have it yet."""
+    family = known.architecture
+    what = f"driver {driver} does not know {family.name} ({known.name}): "
+    field = next((name for name in ("first_listed", "min_driver") if getattr(known, name)), None)
+    if field is None:
+        what += f"branch {family.first_branch} is the first that does"
+        caveat, limit = family.provenance.caveat("first_branch"), str(family.first_branch)
+        return with_caveat(what, caveat), limit, family.provenance.source("first_branch"), None
+    floor = str(getattr(known, field))
+    what += f"NVIDIA supports it from {floor} on"
+    return with_caveat(what, known.provenance.caveat(field)), floor, known.provenance.source(field), None
 
 
 def _newest_listed(known: Gpu) -> Version | None:

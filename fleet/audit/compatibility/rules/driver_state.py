@@ -47,12 +47,7 @@ def split(self: AuditRule, case: Case) -> Iterator[Finding]:
         )
     yield self.finding(
         "; ".join(says),
-        observed={
-            "loaded": loaded.text,
-            "disk": subject.disk and subject.disk.text,
-            "library": subject.library and subject.library.text,
-            "branches": list(subject.branches),
-        },
+        observed=sorted({loaded.text, *(one.text for one in others if one), *map(str, strangers)}),
         limit="one version",
         source="NVML and CUDA work with the library of the very version that is loaded",
         remedy="drain the host and reboot it, or install one version whole: fleet provision INVENTORY --limit HOST",

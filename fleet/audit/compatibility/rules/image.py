@@ -48,12 +48,15 @@ def arch(self: AuditRule, case: Case) -> Iterator[Finding]:
             if unknown
             else f"compute capability {known.compute_capability} is not in this image ({_span(image)})"
         )
+        field = "arch_list" if image.arch_list is not None else "min_compute_capability"
         for place in gpu.places:
             yield self.finding(
-                with_caveat(f"{what}: {known.name}", _caveat(image, "arch_list")),
+                with_caveat(f"{what}: {known.name}", _caveat(image, field)),
                 observed=known.compute_capability,
-                limit=None if unknown else list(image.arch_list or ()),
-                source=_source(image, "arch_list"),
+                limit=None
+                if unknown
+                else list(image.arch_list or [f"{image.min_compute_capability} and newer"]),
+                source=_source(image, field),
                 remedy="ask the image itself: torch.cuda.get_arch_list()"
                 if unknown
                 else _other(image, known),
@@ -180,6 +183,8 @@ def not_verified(self: AuditRule, case: Case) -> Iterator[Finding]:
 
 def _span(image: Image) -> str:
     """``starts at 7.5`` or ``ends at 9.0``; PTX, where there is some, is too new as well."""
+    if image.arch_list is None:
+        return f"it begins with {image.min_compute_capability}"
     known = sorted(map(release, (one.rstrip("abcdef") for one in image.arch_list or ())))
     return f"it has {known[0]} to {known[-1]}" if known else "it has no code for GPUs"
 

@@ -71,7 +71,9 @@ def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
 def no_digest(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The image is pinned by a digest, so that every host runs the same one."""
     asked = case.asked
-    if not isinstance(asked, Image) or asked.digest is not None:
+    if asked is None or isinstance(asked, NoSuchTag) or Reference.parse(asked.reference).digest is not None:
+        return
+    if isinstance(asked, Image) and asked.digest is not None:
         return
     yield self.finding(
         f"{asked.reference} is not pinned: whoever owns the tag may make it another image",

@@ -21,7 +21,7 @@ def peermem(self: AuditRule, case: Case) -> Iterator[Finding]:
     if subject.no_gpu_direct:
         yield self.finding(
             "neither nvidia_peermem nor dma-buf: what goes to other hosts is copied through host memory",
-            observed={"nvidia_peermem": False, "dma_buf": False},
+            observed="neither",
             limit="one of them",
             source="NVIDIA GPUDirect RDMA",
             remedy="modprobe nvidia_peermem, or use open kernel modules on a kernel with dma-buf",
@@ -53,7 +53,7 @@ def acs(self: AuditRule, case: Case) -> Iterator[Finding]:
     if says:
         yield self.finding(
             f"{'; '.join(says)}: peer to peer is slower, or hangs",
-            observed={"acs_redirect": list(bridges), "iommu_translating": translating},
+            observed=[*bridges, *(["IOMMU"] if translating else [])],
             limit="no redirect, pass-through",
             source="NVIDIA NCCL, troubleshooting: PCI access control services",
             remedy="turn ACS off in the firmware's setup and boot with iommu=pt; not where GPUs are handed on",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fleet.audit.compatibility.observe import version_within
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule
 from fleet.audit.compatibility.subject import NOTHING, Known, Program, Subject
-from fleet.audit.compatibility.weaknesses import listed, open_ones
+from fleet.audit.compatibility.weaknesses import listed, open_ones, with_numbers
 from fleet.audit.findings import Finding, Severity
 from fleet.catalogue.catalogue import load
 from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_floor, toolkit_repository
@@ -52,7 +52,7 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
         return
     yield self.finding(
         f"toolkit {toolkit} has {listed(unfixed)}; {toolkit_floor()} is the first without",
-        observed=toolkit.text,
+        observed=with_numbers(toolkit.text, unfixed),
         limit=str(toolkit_floor()),
         source=unfixed[-1].provenance.source("fixed_in"),
         remedy=f"container toolkit {toolkit_floor()} or newer",
@@ -74,7 +74,8 @@ def legacy(self: AuditRule, case: Case) -> Iterator[Finding]:
         observed=list(found),
         limit="nvidia-container-toolkit, its repository signed by its own key",
         source=f"{_TODAY}: nvidia-docker2 and nvidia-container-runtime are gone since 1.15.0",
-        remedy="remove nvidia-docker2 and the old list; fleet provision sets up the repository and its key",
+        remedy="remove nvidia-docker2 and the old list, and install nvidia-container-toolkit: fleet provision sets up"
+        " its repository and key",
     )
 
 
