@@ -68,7 +68,7 @@ def everywhere(work: Callable[[str], _Item], names: Iterable[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Stack:
-    """What happened: GPUs on the bus, on how many of them a kernel started, and what was said."""
+    """What happened: GPUs on the bus, on how many of them a kernel started in a container, what host and it said."""
 
     on_the_bus: int
     computed: int
@@ -111,7 +111,9 @@ class Mixed:
         done = faults.execute(self.lab, host, *run, "python3", "-c", _SMOKE, check=False)
         computed = done.stdout.partition("computed ")[2].strip()
         on_the_bus = int(faults.shell(self.lab, host, _ON_THE_BUS))
-        return Stack(on_the_bus, int(computed or 0), f"{done.stdout}{done.stderr}")
+        itself = faults.execute(self.lab, host, "nvidia-smi", "-L", check=False)
+        said = "".join([itself.stdout, itself.stderr, done.stdout, done.stderr])
+        return Stack(on_the_bus, int(computed or 0), said)
 
     def _give(self, host: str, build: str) -> None:
         """Make the image on the host: Python from this machine, which takes long, once; a simulated torch on top."""

@@ -154,10 +154,12 @@ def driver_script(host: HostDefinition) -> list[str]:
         f"apt-get update -q {only_nvidias} >/dev/null",
         f'{_INSTALL} "linux-headers-$(uname -r)" {named(host.driver)} >/dev/null',
         "modprobe -r nouveau; modprobe nvidia-drm; modprobe nvidia-uvm",
-        "systemctl restart nvidia-persistenced.service || true",
+        "systemctl restart nvidia-persistenced.service",
     ]
     if switches:
-        lines.append("systemctl enable --now --quiet nvidia-fabricmanager.service || true")
+        # One of another version than the driver's refuses to start.
+        refuses = " || true" if host.fabric_manager not in (None, host.driver) else ""
+        lines.append(f"systemctl enable --now --quiet nvidia-fabricmanager.service{refuses}")
     if host.driver_upgraded is not None:
         lines.append(f"{_INSTALL} {named(host.driver_upgraded)} >/dev/null")
     return lines
