@@ -18,7 +18,7 @@ from typing import Any
 from fleet.core.errors import InputError, Problem
 from fleet.lab.simulation.docker_repository import SUITES
 from fleet.lab.simulation.hardware import hardware, validate
-from fleet.lab.simulation.packages import DEBIANS, DRIVERS, KERNELS
+from fleet.lab.simulation.packages import DEBIANS, DRIVERS, KERNELS, OLD_DRIVERS, TOOLKITS, drivers_of
 from fleet.lab.variables import load_variables
 
 RELEASES = ("bookworm", "trixie", "bullseye")
@@ -65,6 +65,10 @@ class HostDefinition:
     hardware: Mapping[str, Any] | None = field(default=None, repr=False)
     dress: str | None = field(default=None, repr=False)
     driver: str | None = field(default=None, repr=False)
+    driver_modules: str = field(default="proprietary", repr=False)
+    driver_upgraded: str | None = field(default=None, repr=False)
+    fabric_manager: str | None = field(default=None, repr=False)
+    toolkit: str | None = field(default=None, repr=False)
     unattended_upgrades: bool = field(default=False, repr=False)
     public_internet: bool = field(default=True, repr=False)
     real_modules: bool = field(default=False, repr=False)
@@ -256,20 +260,54 @@ def _host(
         memory=str(values["lab_memory"]) if "lab_memory" in values else None,
         hardware=gpus,
         dress=dress,
-        driver=_driver(name, values.get("lab_driver"), gpus, problems),
+        driver=_driver(name, values.get("lab_driver"), gpus, release, dress, problems),
+        driver_modules=chosen("lab_driver_modules", ("proprietary", "open"), "proprietary"),
+        driver_upgraded=_upgraded(name, "lab_driver_upgraded", values, problems),
+        fabric_manager=_upgraded(name, "lab_fabric_manager", values, problems),
+        toolkit=_toolkit(name, values.get("lab_toolkit"), gpus, problems),
         unattended_upgrades=bool(values.get("lab_unattended_upgrades", False)),
         public_internet=bool(values.get("lab_public_internet", True)),
         real_modules=_real_modules(name, values, release, dress, gpus, problems),
     )
 
 
-def _driver(name: str, value: object, hardware: Mapping[str, Any] | None, problems: list[str]) -> str | None:
+def _driver(
+    name: str,
+    value: object,
+    hardware: Mapping[str, Any] | None,
+    release: str,
+    dress: str | None,
+    problems: list[str],
+) -> str | None:
+    if value is None:
+        return None
+    known = list(drivers_of(dress or DEBIANS[release], (*DRIVERS, *OLD_DRIVERS)))
+    if str(value) not in known:
+        problems.append(f"{name}: lab_driver must be one of {', '.join(known)}, not {value!r}")
+    if hardware is None:
+        problems.append(f"{name}: lab_driver needs lab_gpus")
+    return str(value)
+
+
+def _upgraded(name: str, variable: str, values: Mapping[str, Any], problems: list[str]) -> str | None:
+    """A version of the driver or of a part of it, beside the one that is loaded."""
+    value = values.get(variable)
     if value is None:
         return None
     if str(value) not in DRIVERS:
-        problems.append(f"{name}: lab_driver must be one of {', '.join(DRIVERS)}, not {value!r}")
+        problems.append(f"{name}: {variable} must be one of {', '.join(DRIVERS)}, not {value!r}")
+    if "lab_driver" not in values:
+        problems.append(f"{name}: {variable} needs lab_driver")
+    return str(value)
+
+
+def _toolkit(name: str, value: object, hardware: Mapping[str, Any] | None, problems: list[str]) -> str | None:
+    if value is None:
+        return None
+    if str(value) not in TOOLKITS:
+        problems.append(f"{name}: lab_toolkit must be one of {', '.join(TOOLKITS)}, not {value!r}")
     if hardware is None:
-        problems.append(f"{name}: lab_driver needs lab_gpus")
+        problems.append(f"{name}: lab_toolkit needs lab_gpus")
     return str(value)
 
 

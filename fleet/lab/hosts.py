@@ -230,9 +230,9 @@ def set_up_script(place: Place, host: HostDefinition) -> str:
         lines += payload.real_set_up_script()
     elif host.hardware is not None:
         lines += payload.set_up_script(host.hardware)
-    if host.hardware is not None and host.driver is not None:
-        distribution = payload.distribution(host.release, host.dress)
-        lines += payload.driver_script(host.hardware, host.driver, distribution)
+    lines += payload.driver_script(host)
+    if host.toolkit is not None:
+        lines += payload.toolkit_script(host.toolkit)
     return "\n".join([*lines, "true"]) + "\n"
 
 

@@ -6,7 +6,8 @@
     host-RELEASE-…    + systemd, sshd, sudo and the packages of one kind of host
     pytorch-…         base-bookworm + Python + a real CPU torch
     pytorch-lab-…     + the backend of simulated benchmarks (what hosts are provisioned to run)
-    tiny-…            a static busybox (fault tests; work of others)
+tiny-…            a static busybox (fault tests; work of others)
+torch-stand-in-…  base-bookworm + Python + a simulated torch of one build (simulation/torch_image)
     registry-…        base-bookworm + docker-registry that already holds the two above
 
 A recipe is everything an image depends on, hashed; a second ``up`` finds the tag and builds nothing.
@@ -32,7 +33,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,6 +154,10 @@ class Images:
     def torch(self) -> str:
         """Tag of the image with torch and nothing of the lab's."""
         return f"{REPOSITORY}/pytorch:{_hash(self.base('bookworm'), TORCH_PACKAGES)}"
+
+    def small_python(self) -> str:
+        """Tag of the image with Python alone, on which stand-ins of other images are made."""
+        return f"{REPOSITORY}/python:{_hash(self.base('bookworm'), 'python3', _CLEAN)}"
 
     def pytorch(self) -> str:
         """Tag of the image with torch and the backend of simulated benchmarks."""
@@ -315,6 +320,38 @@ class Images:
         with _one_builder():
             self._build_pytorch()
         return self.pytorch()
+
+    def ensure_small_python(self) -> str:
+        """The tag of the image with Python alone, which is made if it is not here."""
+        with _one_builder():
+            self._build_small_python()
+        return self.small_python()
+
+    def on_small_python(self, name: str, files: Mapping[str, str], *changes: str) -> str:
+        """Tag of an image ``name`` of Python with ``files`` in its site-packages; made if it is not here."""
+        tag = f"{REPOSITORY}/{name}"
+        with _one_builder():
+            if self._engine.image_id(tag) is not None:
+                return tag
+            self._build_small_python()
+            self._progress(f"image {name}: putting a simulated torch into it")
+            with _work_folder() as folder, self._container(self.small_python()) as container:
+                for path, text in files.items():
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_text(text, encoding="utf-8")
+                self._engine.docker("cp", f"{folder}/.", f"{container}:{_SITE}")
+                self._shell(container, f"chown -R root:root {_SITE}")
+                self._commit(container, tag, 'CMD ["python3"]', *changes)
+        return tag
+
+    def _build_small_python(self) -> None:
+        if self._engine.image_id(self.small_python()) is not None:
+            return
+        self._progress("image python: putting Python into it")
+        with self._container(self._build_base("bookworm")) as container:
+            self._install(container, ["python3"])
+            self._shell(container, _CLEAN)
+            self._commit(container, self.small_python())
 
     def _build_torch(self) -> None:
         if self._engine.image_id(self.torch()) is not None:

@@ -56,11 +56,35 @@ def test_the_shipped_lab_is_the_four_hosts_of_the_readme() -> None:
     assert all("docker.io" not in hosts[name].all_packages for name in ("gpu01", "gpu03", "gpu04"))
 
 
+def test_the_lab_of_mixed_gpus_is_eight_hosts_with_what_others_left_on_them() -> None:
+    lab = load_definition(REPOSITORY / "inventories" / "lab-mixed.yaml")
+    hosts = {host.name: host for host in lab.hosts}
+    models = {name: [gpu["model"] for gpu in (host.hardware or {})["gpus"]] for name, host in hosts.items()}
+    assert {model for found in models.values() for model in found} == {
+        *("gtx-1080-ti", "rtx-2080-ti", "rtx-3050", "rtx-3090", "rtx-4090", "rtx-5090"),
+        *("t4", "a100-sxm4-80gb", "h100-sxm", "generic"),
+    }
+    assert (len(hosts), models["mix03"]) == (8, ["gtx-1080-ti", "rtx-5090"])
+    assert (hosts["mix02"].driver_modules, hosts["mix03"].driver_modules) == ("open", "proprietary")
+    assert (hosts["mix05"].driver, hosts["mix05"].driver_upgraded) == ("570.158.01", "570.211.01")
+    assert (hosts["mix07"].driver, hosts["mix07"].fabric_manager) == ("550.163.01", "535.183.06")
+    assert [hosts[name].toolkit for name in ("mix01", "mix05", "mix08")] == ["1.20.0", None, "1.17.8"]
+    assert (hosts["mix06"].login, hosts["mix06"].user) == ("no_sudo", "guest")
+
+
 @pytest.mark.parametrize(
     ("variables", "problem"),
     [
         ("lab_driver: '550.1', lab_gpus: {model: t4}", "lab_driver must be one of 535"),
         ("lab_driver: 550.163.01", "lab_driver needs lab_gpus"),
+        ("lab_driver: 470.256.02, lab_gpus: {model: t4}", "lab_driver must be one of 535"),
+        ("lab_driver_upgraded: 550.163.01, lab_gpus: {model: t4}", "lab_driver_upgraded needs lab_driver"),
+        ("lab_fabric_manager: '1', lab_gpus: {model: t4}", "lab_fabric_manager must be one of 535"),
+        ("lab_driver_modules: closed", "lab_driver_modules must be one of proprietary, open"),
+        ("lab_toolkit: 1.20.0", "lab_toolkit needs lab_gpus"),
+        ("lab_toolkit: '9', lab_gpus: {model: t4}", "lab_toolkit must be one of 1.13.5"),
+        ("lab_gpus: {model: [t4, t5]}", "there is no GPU model t5"),
+        ("lab_gpus: {model: []}", "a lab host's GPUs are of a model"),
         ("lab_gpus: {model: t4, mig: [1g.5gb]}", "cannot be split"),
         ("lab_real_modules: true", "lab_real_modules needs lab_gpus"),
         ("lab_real_modules: true, lab_gpus: {model: t4}, lab_dress: ubuntu2204", "nothing in disguise"),

@@ -33,6 +33,7 @@ _MIG_MEMORY_MIB = {10: 9984, 20: 20096, 40: 40448}
 _SWITCHES: Mapping[str, tuple[str, int]] = {
     "h100-sxm": ("22a3", 4),
     "h200": ("22a3", 4),
+    "a100-sxm4-80gb": ("1af1", 6),
     "v100-sxm2": ("1ac2", 6),
 }
 
@@ -44,7 +45,7 @@ def models() -> dict[str, Json]:
 
 
 def hardware(
-    model: str,
+    model: str | Sequence[str],
     count: int = 1,
     *,
     seed: str = "lab",
@@ -54,27 +55,35 @@ def hardware(
     nouveau: bool | None = None,
     mig: Sequence[str] = (),
 ) -> Json:
-    """A machine with ``count`` GPUs of ``model``.
+    """A machine with ``count`` GPUs of ``model``, or of each of several models, in their order on the bus.
 
     ``nvswitch``: whether the GPUs hang on switches; by default eight of a model that is sold that
     way do. ``kernel``: the release it boots. ``secure_boot``: disabled, enabled, setup_mode or
     no_efi. ``nouveau``: whether the kernel's own driver takes the GPUs at boot if nothing forbids it; by
     default it does so with graphics cards. ``mig``: profiles (``1g.10gb``) that each GPU is split into.
-    Raises InputError for a model that is not known or more than 16 GPUs.
+    Raises InputError for a model that is not known, for none, or for more than 16 GPUs.
     """
     known = models()
-    if model not in known:
-        raise InputError(f"there is no GPU model {model}; there are {', '.join(sorted(known))}")
-    if not 0 <= count <= 16:
-        raise InputError(f"a lab host has 0 to 16 GPUs, not {count}")
-    switched = nvswitch if nvswitch is not None else (model in _SWITCHES and count == 8)
+    names = [model] if isinstance(model, str) else list(model)
+    if not names:
+        raise InputError(f"a lab host's GPUs are of a model; there are {', '.join(sorted(known))}")
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no GPU model {name}; there are {', '.join(sorted(known))}")
+    total = count * len(names)
+    if not 0 <= total <= 16:
+        raise InputError(f"a lab host has 0 to 16 GPUs, not {total}")
+    switched = nvswitch if nvswitch is not None else (names[0] in _SWITCHES and total == 8)
     document: Json = {
         "schema": SCHEMA_NAME,
         "kernel": {"release": kernel},
         "secure_boot": secure_boot,
-        "nouveau": nouveau if nouveau is not None else known[model]["class"] == "030000",
-        "gpus": [_gpu(known[model], model, index, count, seed, mig) for index in range(count)],
-        "nvswitches": _switches(model) if switched else [],
+        "nouveau": nouveau if nouveau is not None else any(known[n]["class"] == "030000" for n in names),
+        "gpus": [
+            _gpu(known[name], name, index, total, seed, mig)
+            for index, name in enumerate(name for name in names for _ in range(count))
+        ],
+        "nvswitches": _switches(names[0]) if switched else [],
     }
     validate(document)
     return document

@@ -27,6 +27,9 @@ DRIVERS = (
     "595.71.05",
     "610.57.04",
 )
+FIRST_OPEN = 515
+# Branches of long ago, and which distributions' repositories had them.
+OLD_DRIVERS = {"470.256.02": ("debian11",)}
 TOOLKITS = ("1.13.5", "1.17.8", "1.18.2", "1.19.1", "1.20.0")
 DISTRIBUTIONS = ("debian11", "debian12", "debian13", "ubuntu2204", "ubuntu2404")
 DEBIANS = {"bullseye": "debian11", "bookworm": "debian12", "trixie": "debian13"}
@@ -52,6 +55,11 @@ def driver_packages(distribution: str, driver: str, native: Path) -> Iterator[Pa
     yield from _fabric(driver, native)
     if branch(driver) >= 580:
         yield from _pinning(driver)
+
+
+def drivers_of(distribution: str, drivers: Sequence[str] = DRIVERS) -> Iterator[str]:
+    """Those of ``drivers`` that the repository of ``distribution`` holds."""
+    return (driver for driver in drivers if distribution in OLD_DRIVERS.get(driver, DISTRIBUTIONS))
 
 
 def branch(driver: str) -> int:
@@ -98,6 +106,8 @@ def _debian(driver: str, native: Path) -> Iterator[Package]:
         ("nvidia-kernel-dkms", "nvidia-kernel-open-dkms", "proprietary"),
         ("nvidia-kernel-open-dkms", "nvidia-kernel-dkms", "open"),
     ):
+        if flavour == "open" and branch(driver) < FIRST_OPEN:
+            continue
         yield Package(
             name, version, f"NVIDIA {flavour} kernel modules, source for DKMS",
             {"Depends": ("dkms", *_exactly(version, "nvidia-kernel-common", "firmware-nvidia-gsp")),
@@ -183,6 +193,8 @@ def _metapackages(
         "nvidia-open": _exactly(version, open_base or base, *([open_modules] if open_modules else [])),
         "cuda-drivers": _exactly(version, base, *([closed_modules] if closed_modules else [])),
     }
+    if number < FIRST_OPEN:
+        del wanted["nvidia-open"]
     for name, depends in wanted.items():
         yield Package(f"{name}-{number}", version, f"NVIDIA driver, branch {number}", {"Depends": depends})
         yield Package(
@@ -223,24 +235,46 @@ def _pinning(driver: str) -> Iterator[Package]:
     )  # fmt: skip
 
 
-def installed_by_hand(distribution: str, driver: str, *, switches: bool) -> list[str]:
+def installed_by_hand(
+    distribution: str,
+    driver: str,
+    *,
+    switches: bool,
+    flavour: str = "proprietary",
+    manager: str | None = None,
+) -> list[str]:
     """``NAME=VERSION`` of what somebody installs who follows NVIDIA's guide for ``driver``.
 
-    On Debian the whole set must be named, or apt takes the newest of each. ``switches``: with the fabric manager.
+    On Debian the whole set must be named, or apt takes the newest of each. ``switches``: with the fabric manager,
+    which is of the version ``manager`` where somebody took another.
     """
-    version, number = f"{driver}-1", branch(driver)
-    manager = f"nvidia-fabricmanager{'' if number >= 580 else f'-{number}'}={version}"
+    number, is_open = branch(driver), flavour == "open"
     if distribution.startswith("ubuntu"):
         suffix = "" if number >= 590 else f"-{number}"
-        tail = "1ubuntu1" if number >= 590 else "0ubuntu1"
-        named = [f"nvidia-driver{suffix}", f"nvidia-dkms{suffix}", f"libnvidia-compute{suffix}"]
+        tail, opened = "1ubuntu1" if number >= 590 else "0ubuntu1", "-open" if is_open else ""
+        named = [
+            f"nvidia-driver{suffix}{opened}",
+            f"nvidia-dkms{suffix}{opened}",
+            f"libnvidia-compute{suffix}",
+        ]
         named += [f"nvidia-utils{suffix}", f"nvidia-compute-utils{suffix}", f"nvidia-kernel-common{suffix}"]
         found = [f"{name}={driver}-{tail}" for name in named]
     else:
+        modules = "nvidia-kernel-open-dkms" if is_open else "nvidia-kernel-dkms"
         named = ["nvidia-driver", "nvidia-driver-cuda", "libnvidia-ml1", "libcuda1", "nvidia-persistenced"]
-        named += ["nvidia-modprobe", "nvidia-kernel-dkms", "nvidia-kernel-common", "firmware-nvidia-gsp"]
-        found = [f"{name}={version}" for name in named]
-    return [*found, *([manager] if switches else [])]
+        named += ["nvidia-modprobe", modules, "nvidia-kernel-common", "firmware-nvidia-gsp"]
+        found = [f"{name}={driver}-1" for name in named]
+    return [*found, *([_manager(manager or driver)] if switches else [])]
+
+
+def _manager(driver: str) -> str:
+    return f"nvidia-fabricmanager{'' if branch(driver) >= 580 else f'-{branch(driver)}'}={driver}-1"
+
+
+def toolkit_by_hand(toolkit: str) -> list[str]:
+    """``NAME=VERSION`` of the four packages of a container toolkit."""
+    named = ("nvidia-container-toolkit", "nvidia-container-toolkit-base")
+    return [f"{name}={toolkit}-1" for name in (*named, "libnvidia-container-tools", "libnvidia-container1")]
 
 
 def keyring_package(distribution: str, keyring: bytes, url: str) -> Package:

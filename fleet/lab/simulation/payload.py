@@ -103,8 +103,9 @@ def recipe(host: HostDefinition) -> str:
         for path, content in sorted(files(host.hardware, "", system).items()):
             digest.update(f"{path} {content}".encode())
         digest.update("\n".join(set_up_script(host.hardware)).encode())
-    if host.driver is not None:
-        digest.update("\n".join(driver_script(host.hardware or {}, host.driver, system)).encode())
+    digest.update("\n".join(driver_script(host)).encode())
+    if host.toolkit is not None:
+        digest.update("\n".join(toolkit_script(host.toolkit)).encode())
     return digest.hexdigest()[:12]
 
 
@@ -129,22 +130,54 @@ def set_up_script(hardware: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def driver_script(hardware: Mapping[str, Any], driver: str, distribution: str) -> list[str]:
-    """Lines of shell: the driver as somebody installed it by hand, with NVIDIA's repository; it is loaded."""
-    switches = bool(hardware.get("nvswitches"))
-    named = packages.installed_by_hand(distribution, driver, switches=switches)
-    keyring = f"http://{site.NAME}/compute/cuda/repos/{distribution}/x86_64/cuda-keyring_1.1-1_all.deb"
-    only_nvidias = _ONLY_THE_LABS.replace("fleet-lab.list", f"cuda-{distribution}-x86_64.list")
-    install = 'DEBIAN_FRONTEND=noninteractive apt-get install -qy "linux-headers-$(uname -r)"'
+def driver_script(host: HostDefinition) -> list[str]:
+    """Lines of shell: the driver as somebody installed it by hand, with NVIDIA's repository; it is loaded.
+
+    After that, where the host is to have it so: a newer one is installed and not loaded.
+    """
+    if host.hardware is None or host.driver is None:
+        return []
+    system = distribution(host.release, host.dress)
+    switches = bool(host.hardware.get("nvswitches"))
+    keyring = f"http://{site.NAME}/compute/cuda/repos/{system}/x86_64/cuda-keyring_1.1-1_all.deb"
+    only_nvidias = _ONLY_THE_LABS.replace("fleet-lab.list", f"cuda-{system}-x86_64.list")
+
+    def named(driver: str) -> str:
+        modules, manager = host.driver_modules, host.fabric_manager
+        return " ".join(
+            packages.installed_by_hand(system, driver, switches=switches, flavour=modules, manager=manager)
+        )
+
     lines = [
         f"/usr/lib/apt/apt-helper download-file {keyring} /root/cuda-keyring.deb >/dev/null",
         "dpkg -i /root/cuda-keyring.deb >/dev/null; rm /root/cuda-keyring.deb",
         f"apt-get update -q {only_nvidias} >/dev/null",
-        f"{install} {' '.join(named)} >/dev/null",
+        f'{_INSTALL} "linux-headers-$(uname -r)" {named(host.driver)} >/dev/null',
         "modprobe -r nouveau; modprobe nvidia-drm; modprobe nvidia-uvm",
         "systemctl restart nvidia-persistenced.service",
     ]
-    return [*lines, *(["systemctl enable --now --quiet nvidia-fabricmanager.service"] if switches else [])]
+    if switches:
+        # One of another version than the driver's refuses to start.
+        refuses = " || true" if host.fabric_manager not in (None, host.driver) else ""
+        lines.append(f"systemctl enable --now --quiet nvidia-fabricmanager.service{refuses}")
+    if host.driver_upgraded is not None:
+        lines.append(f"{_INSTALL} {named(host.driver_upgraded)} >/dev/null")
+    return lines
+
+
+def toolkit_script(toolkit: str) -> list[str]:
+    """Lines of shell: NVIDIA's container toolkit as somebody installed it by hand, and the engine knows of it."""
+    source = f"http://{site.NAME}/libnvidia-container"
+    key, listed = "/usr/share/keyrings/nvidia-container-toolkit.asc", "nvidia-container-toolkit.list"
+    line = f"deb [signed-by={key}] {source}/stable/deb/amd64 /"
+    only_the_toolkits = _ONLY_THE_LABS.replace("fleet-lab.list", listed)
+    return [
+        f"/usr/lib/apt/apt-helper download-file {source}/gpgkey {key} >/dev/null",
+        f"chmod 644 {key}; echo '{line}' > /etc/apt/sources.list.d/{listed}",
+        f"apt-get update -q {only_the_toolkits} >/dev/null",
+        f"{_INSTALL} {' '.join(packages.toolkit_by_hand(toolkit))} >/dev/null",
+        "systemctl try-restart docker.service",
+    ]
 
 
 def dress_script(dress: str) -> list[str]:
@@ -188,6 +221,7 @@ _UBUNTU = {
     "ubuntu2204": ("22.04", "jammy", "Jammy Jellyfish"),
     "ubuntu2404": ("24.04", "noble", "Noble Numbat"),
 }
+_INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get install -qy"
 _ONLY_THE_LABS = (
     "-o Dir::Etc::sourcelist=sources.list.d/fleet-lab.list -o Dir::Etc::sourceparts=- "
     "-o APT::Get::List-Cleanup=0"

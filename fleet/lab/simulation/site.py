@@ -31,7 +31,7 @@ def build(
     progress: Callable[[str], None],
     *,
     distributions: Sequence[str] = packages.DISTRIBUTIONS,
-    drivers: Sequence[str] = packages.DRIVERS,
+    drivers: Sequence[str] = (*packages.OLD_DRIVERS, *packages.DRIVERS),
     toolkits: Sequence[str] = packages.TOOLKITS,
 ) -> None:
     """Make the whole site in ``folder``, unless it is there already and made from the same.
@@ -51,7 +51,7 @@ def build(
         target = folder / "compute/cuda/repos" / distribution / "x86_64"
         url = f"http://{NAME}/compute/cuda/repos/{distribution}/x86_64"
         found = [packages.keyring_package(distribution, cuda.binary(), url)]
-        for driver in drivers:
+        for driver in packages.drivers_of(distribution, drivers):
             found += packages.driver_packages(distribution, driver, tools[driver])
         publish_flat(target, found, cuda, origin="NVIDIA", label="NVIDIA CUDA")
         (target / CUDA_KEY_FILES.get(distribution, "3bf863cc.pub")).write_text(cuda.armored())

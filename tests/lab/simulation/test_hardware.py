@@ -82,3 +82,14 @@ def test_the_view_leaves_out_what_the_gpu_lacks() -> None:
     lines = hardware_view(hardware("rtx-4090")).splitlines()
     assert "gpu.0.name=NVIDIA GeForce RTX 4090" in lines
     assert not any(line.startswith(("gpu.0.ecc", "gpu.0.serial", "gpu.0.mig")) for line in lines)
+
+
+def test_a_host_with_two_models_has_them_in_order_and_nouveau_takes_the_cards() -> None:
+    document = hardware(["t4", "rtx-4090"], 2, seed="mixed")
+    assert [gpu["model"] for gpu in document["gpus"]] == ["t4", "t4", "rtx-4090", "rtx-4090"]
+    assert len({gpu["pci_address"] for gpu in document["gpus"]}) == 4
+    assert len({gpu["uuid"] for gpu in document["gpus"]}) == 4
+    assert document["nouveau"]
+    assert not hardware("t4")["nouveau"]
+    with pytest.raises(InputError, match="0 to 16 GPUs, not 18"):
+        hardware(["t4", "rtx-4090"], 9)

@@ -106,6 +106,44 @@ def test_a_built_driver_loads_at_boot_and_says_what_it_is(h100: Root) -> None:
     assert h100.run("modinfo", "-F", "license", "nvidia").stdout == "Dual MIT/GPL\n"
 
 
+def test_a_driver_that_serves_no_gpu_does_not_load(tmp_path: Path) -> None:
+    root = make(tmp_path, model="rtx-5090", nouveau=False)
+    (root.path / "run/fleet-lab-gpu").mkdir()
+    log = root.path / "run/fleet-lab-gpu/kmsg"
+    log.touch()
+    assert root.build("proprietary").returncode == 0
+    refused = root.run("modprobe", "nvidia")
+    assert (refused.returncode, root.loaded) == (1, set())
+    assert "could not insert 'nvidia': No such device" in refused.stderr
+    assert "requires use of the NVIDIA open kernel modules" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("driver", "flavour", "taken"),
+    [
+        ("580.159.03", "proprietary", [1]),
+        ("580.159.03", "open", [0]),
+        ("570.86.15", "open", []),
+        ("590.48.01", "proprietary", []),
+    ],
+)
+def test_of_two_gpus_the_driver_takes_those_that_it_serves(
+    tmp_path: Path, driver: str, flavour: str, taken: list[int]
+) -> None:
+    """A 5090 needs open modules, and 570.86.16; a 1080 Ti proprietary ones, up to branch 580."""
+    root = make(tmp_path, model=["rtx-5090", "gtx-1080-ti"], nouveau=False)
+    addresses = ["0000:01:00.0", "0000:02:00.0"]
+    for address in addresses:
+        (root.path / "run/fleet-lab-gpu/pci" / address).mkdir(parents=True)
+    root.put(contents.dkms_source(driver, flavour))
+    assert root.run("dkms", "install", "-m", "nvidia", "-v", driver, "-k", KERNEL).returncode == 0
+    assert root.run("modprobe", "nvidia").returncode == (0 if taken else 1)
+    served = root.path / "proc/driver/nvidia/gpus"
+    assert sorted(served.iterdir() if served.exists() else []) == [served / addresses[gpu] for gpu in taken]
+    bound = [(root.path / "run/fleet-lab-gpu/pci" / address / "driver").is_symlink() for address in addresses]
+    assert bound == [gpu in taken for gpu in (0, 1)]
+
+
 def test_without_headers_nothing_is_built(tmp_path: Path) -> None:
     root = make(tmp_path, headers=False, model="t4", count=2)
     done = root.build()

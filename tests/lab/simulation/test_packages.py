@@ -168,3 +168,28 @@ def test_the_newest_kernel_is_one_of_the_labs() -> None:
         "5.15.0-170.170",
         "5.15.0-171.171",
     }
+
+
+def test_an_old_branch_is_where_it_was_and_has_no_open_modules(native_cache: Path) -> None:
+    everything = (*packages.DRIVERS, *packages.OLD_DRIVERS)
+    assert "470.256.02" in packages.drivers_of("debian11", everything)
+    assert "470.256.02" not in packages.drivers_of("debian12", everything)
+    made = {
+        one.name
+        for one in packages.driver_packages(
+            "debian11", "470.256.02", native.build("470.256.02", native_cache)
+        )
+    }
+    assert "cuda-drivers-470" in made
+    assert not {name for name in made if "open" in name}
+
+
+def test_what_is_installed_by_hand_can_be_open_and_have_another_fabric_manager() -> None:
+    words = packages.installed_by_hand(
+        "debian12", "550.163.01", switches=True, flavour="open", manager="535.183.06"
+    )
+    assert "nvidia-kernel-open-dkms=550.163.01-1" in words
+    assert words[-1] == "nvidia-fabricmanager-535=535.183.06-1"
+    assert "nvidia-dkms-570-open=570.211.01-0ubuntu1" in packages.installed_by_hand(
+        "ubuntu2204", "570.211.01", switches=False, flavour="open"
+    )
