@@ -113,7 +113,7 @@ def audit(session: Session, /, inventory: str | None, **options: Any) -> int:
     _consistent(inventory, options)
     catalogue = load(options["overlay"])
     wanted = _wanted(options, catalogue)
-    hosts, source = _known(session, inventory, options)
+    hosts, source = _known(session, inventory, options, catalogue)
     found = judged(hosts, wanted, catalogue)
     made = document(found, wanted, catalogue, source=source, inventory=inventory)
     if options["markdown"]:
@@ -156,7 +156,7 @@ def _wanted(options: dict[str, Any], catalogue: Catalogue) -> Wanted:
         catalogue.images.look_up(options["image"])  # what is no image is bad input before any host is asked
     return Wanted(
         image=options["image"],
-        change=Change.parse(options["what_if"]),
+        change=Change.parse(options["what_if"], catalogue),
         options=rules,
         one_job=options["one_job"],
         best=options["best"],
@@ -164,7 +164,9 @@ def _wanted(options: dict[str, Any], catalogue: Catalogue) -> Wanted:
     )
 
 
-def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> tuple[list[HostAudit], str]:
+def _known(
+    session: Session, inventory: str | None, options: dict[str, Any], catalogue: Catalogue
+) -> tuple[list[HostAudit], str]:
     """The hosts, and from where they are known."""
     from fleet.cli.playing import asking, load_options
     from fleet.lab.presence import refuse_if_down
@@ -172,17 +174,17 @@ def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> 
     from fleet.run.audit_sources import live, of_folder, stored
 
     if options["gpu"]:
-        return _question(options), "question"
+        return _question(options, catalogue), "question"
     load = load_options(session, options)
     asked = Asked(inventory, options["limit"], asking(options)) if inventory else None
     if options["origin"] not in (None, "store"):
-        return of_folder(_folder(options["origin"]), asked, load), "folder"
+        return of_folder(_folder(options["origin"]), asked, load, catalogue), "folder"
     assert asked is not None
     if options["origin"] == "store":
         with session.store() as store:
-            return stored(asked, load, store), "store"
+            return stored(asked, load, store, catalogue), "store"
     refuse_if_down(asked.inventory)
-    return live(asked, load, session.scrubber), "live"
+    return live(asked, load, session.scrubber, catalogue), "live"
 
 
 def _folder(name: str) -> Path:
@@ -195,12 +197,12 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _question(options: dict[str, Any]) -> list[HostAudit]:
+def _question(options: dict[str, Any], catalogue: Catalogue) -> list[HostAudit]:
     from fleet.audit.compatibility.subject import Subject
     from fleet.run.audit_sources import question
 
     given = {name: options[name] for name in QUESTION[1:]}
-    subject = Subject.from_question(gpu=list(options["gpu"]), **given)
+    subject = Subject.from_question(gpu=list(options["gpu"]), catalogue=catalogue, **given)
     parts = [" and ".join(gpu.name for gpu in subject.products)]
     words = {"driver": "driver ", "docker": "docker ", "toolkit": "toolkit ", "os": "", "modules": ""}
     parts += [f"{before}{given[name]}" for name, before in words.items() if given[name]]

@@ -80,19 +80,17 @@ def judged(hosts: Sequence[HostAudit], wanted: Wanted, catalogue: Catalogue) -> 
     if wanted.one_job:
         products = {gpu.id for host in hosts if host.subject for gpu in host.subject.products if gpu.id}
         options = replace(options, job_groups=(tuple(sorted(products)),))
-    return [_judged(host, look_up(host), wanted.change, options, catalogue) for host in hosts]
+    return [_judged(host, look_up(host), wanted.change, options) for host in hosts]
 
 
-def _judged(
-    host: HostAudit, image: AskedImage, change: Change, options: Options, catalogue: Catalogue
-) -> Judged:
+def _judged(host: HostAudit, image: AskedImage, change: Change, options: Options) -> Judged:
     if host.subject is None or host.error is not None or host.subject.gpus == ():
         return Judged(host, image)
     if host.needs_bytes is not None and options.intended_memory_bytes is None:
         options = replace(options, intended_memory_bytes=host.needs_bytes)
-    subject, image = changed(host.subject, image, change, catalogue)
+    subject, image = changed(host.subject, image, change)
     verdict = judge(subject, image, options)
-    return Judged(host, image, verdict, smallest(subject, image, options, catalogue))
+    return Judged(host, image, verdict, smallest(subject, image, options))
 
 
 class _LookUp:

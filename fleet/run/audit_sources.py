@@ -16,6 +16,7 @@ from fleet.agent.facts import KEYS_OF
 from fleet.audit.benchmarks.watch import TRAINING_BYTES_PER_PARAMETER
 from fleet.audit.compatibility.inspected import inspected
 from fleet.audit.compatibility.subject import Subject, subject_of
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.images import Image
 from fleet.core.errors import FleetError, HostFailed, InputError, Problem
 from fleet.core.schema import faults, named_by, readable, upcast
@@ -62,21 +63,22 @@ class HostAudit:
 
 
 class _Alike:
-    """One object for what many hosts have in common."""
+    """One object for what many hosts have in common. ``catalogue`` is what all of them are judged by."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
         self._known: dict[Any, Any] = {}
 
     def __call__(self, value: Any) -> Any:
         return self._known.setdefault(value, value)
 
 
-def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostAudit]:
+def live(asked: Asked, load: LoadOptions, scrubber: Scrubber, catalogue: Catalogue) -> list[HostAudit]:
     """Read the facts of every host now. Raises InputError before any host is asked."""
     from fleet.run.live import read_once  # SSH: no other source needs it
 
     hosts = chosen_hosts(asked, load)
-    audits, alike = {host.name: _started(host) for host in hosts}, _Alike()
+    audits, alike = {host.name: _started(host) for host in hosts}, _Alike(catalogue)
     for name, reading in read_once(hosts, FACT_GROUPS, scrubber, asked.how).items():
         audit = audits[name]
         audit.root, audit.error = reading.as_root, reading.error
@@ -87,23 +89,23 @@ def live(asked: Asked, load: LoadOptions, scrubber: Scrubber) -> list[HostAudit]
     return list(audits.values())
 
 
-def stored(asked: Asked, load: LoadOptions, store: Store) -> list[HostAudit]:
+def stored(asked: Asked, load: LoadOptions, store: Store, catalogue: Catalogue) -> list[HostAudit]:
     """The newest report of every host in the store; a host without one has no subject."""
     audits = {host.name: _started(host) for host in chosen_hosts(asked, load)}
-    alike = _Alike()
+    alike = _Alike(catalogue)
     for name, run, facts in store.newest_facts(audits, without=NOT_READ):
         audits[name].run = run
         _taken(audits[name], facts, alike)
     return list(audits.values())
 
 
-def of_folder(folder: Path, asked: Asked | None, load: LoadOptions) -> list[HostAudit]:
+def of_folder(folder: Path, asked: Asked | None, load: LoadOptions, catalogue: Catalogue) -> list[HostAudit]:
     """The newest report of every host among the files of a folder; with an inventory, of its hosts.
 
     Raises InputError for a folder without reports, and for files that are not JSON.
     """
     audits = {host.name: _started(host) for host in chosen_hosts(asked, load)} if asked else {}
-    alike, newest, problems = _Alike(), dict[str, str](), list[Problem]()
+    alike, newest, problems = _Alike(catalogue), dict[str, str](), list[Problem]()
     for path in sorted(folder.rglob("*.json")):
         try:
             document = strict_json.loads(path.read_text(encoding="utf-8"))
@@ -165,7 +167,7 @@ def _taken(audit: HostAudit, facts: Facts, alike: _Alike) -> HostAudit:
             remedy="fleet schema check tells all that is wrong with a report; fleet audit INVENTORY asks anew",
         )
         return audit
-    audit.subject = alike(subject_of(facts))
+    audit.subject = alike(subject_of(facts, alike.catalogue))
     audit.gpus = alike(_gpus(audit.subject))
     audit.summary = alike(tuple(facts_words(facts)))
     audit.simulated = facts.get("simulated")
