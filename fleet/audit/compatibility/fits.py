@@ -77,18 +77,20 @@ def _activated(case: Case) -> bool:
     return not isinstance(toolkit, Version) or toolkit >= COMPAT_SINCE
 
 
-def code_for(image: Image, gpu: Gpu, architecture: object = None) -> Code:
+def code_for(image: Image, gpu: Gpu, architecture: object = None, *, wheel: bool = False) -> Code:
     """Whether an image carries code for a GPU. Of another processor than x86-64 its own list counts.
 
-    What official images have for aarch64 is not known: their builds' lists are of the wheels, and the scripts that make
-    the images install torch for the CPU there.
+    Of official images the builds' lists are of the wheels (``wheel``: it is these that are asked for): for aarch64 the
+    image itself has torch for the CPU alone, or there is none (:attr:`Image.aarch64`).
     """
+    if architecture == "aarch64" and image.aarch64 is not None and not wheel:
+        return "none"
     if image.arch_list is None:
         oldest = image.min_compute_capability
         return "none" if oldest is not None and gpu.capability < _capability(oldest) else "unknown"
     wanted = image.arch_list
     if architecture == "aarch64":
-        if image.arch_list_aarch64 is None or image.origin == "catalogue":
+        if image.arch_list_aarch64 is None or (image.origin == "catalogue" and not wheel):
             return "unknown"
         wanted = image.arch_list_aarch64
     if any(_runs_on(one, gpu.capability) for one in wanted):

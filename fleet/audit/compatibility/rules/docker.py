@@ -1,4 +1,4 @@
-"""Docker Engine and runc: there, able to give GPUs, supported, and with the fixes of known weaknesses.
+"""Docker Engine, containerd and runc: there, able to give GPUs, supported, and with the fixes of known weaknesses.
 
 Branches, features and floors are in ``fleet/catalogue/data/docker.yaml``, weaknesses in ``advisories.yaml``, all by
 upstream's versions. A distribution fixes without raising those, so what it built is not judged by them:
@@ -144,6 +144,35 @@ def runc_security(self: AuditRule, case: Case) -> Iterator[Finding]:
         limit=str(fixed),
         source=unfixed[-1].provenance.source("fixed_in"),
         remedy=f"runc {fixed} or newer: upgrade containerd.io, or the distribution's runc",
+    )
+
+
+@rule(
+    "audit.containerd.security",
+    severity=Severity.WARNING,
+    known_bad=KnownBad({"packages.installed": {"containerd.io": "1.7.28-1~debian.12~bookworm"}}),
+)
+def containerd_security(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """containerd has the fixes of every weakness known; of those in its part for kubelets, where there is one.
+
+    A remark where a distribution built it.
+    """
+    containerd = case.subject.containerd
+    if case.options.where != "container" or containerd is None:
+        return
+    if containerd.distribution:
+        yield _by_distribution(self, "containerd", containerd)
+        return
+    unfixed = open_ones("containerd", containerd.version, case.subject)
+    if not unfixed:
+        return
+    fixed = max(one.fix_for(containerd.version) for one in unfixed)
+    yield self.finding(
+        with_caveat(f"containerd {containerd.version} has {listed(unfixed)}", caveat(unfixed)),
+        observed=with_numbers(containerd.version.text, unfixed),
+        limit=str(fixed),
+        source=unfixed[-1].provenance.source("fixed_in"),
+        remedy=f"containerd.io {fixed} or newer, of Docker's repository",
     )
 
 

@@ -17,6 +17,10 @@ from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.images import Image
 from fleet.catalogue.versions import release
 
+AARCH64_SOURCE = (
+    "pytorch/pytorch .github/workflows/docker-release.yml and Dockerfile: runtime is built for amd64 and arm64, there"
+    " with torch for the CPU; devel for amd64 alone"
+)
 _CU128 = "pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime@sha256:" + "0" * 64
 _CU118 = "pytorch/pytorch:2.7.0-cuda11.8-cudnn9-runtime@sha256:" + "0" * 64
 _GTX_1080_TI = {"gpus.0.device_id": "1b06", "gpus.0.subsystem_id": "3752"}
@@ -29,7 +33,8 @@ def _gpus(case: Case) -> Iterator[tuple[Image, SubjectGpu, Gpu, str]]:
     if case.image is None:
         return
     for gpu, known in case.subject.known_gpus():
-        yield case.image, gpu, known, code_for(case.image, known, case.subject.architecture)
+        wheel = case.options.where == "host"
+        yield case.image, gpu, known, code_for(case.image, known, case.subject.architecture, wheel=wheel)
 
 
 @rule("audit.image.arch", known_bad=KnownBad(_GTX_1080_TI, _CU128))
@@ -46,9 +51,10 @@ def arch(self: AuditRule, case: Case) -> Iterator[Finding]:
             f"what code this image has for compute capability {known.compute_capability}"
             f"{_processor(case, image)} is not known"
             if unknown
-            else f"compute capability {known.compute_capability} is not in this image ({_span(image)})"
+            else _lacks(case, image, known)
         )
         field = "arch_list" if image.arch_list is not None else "min_compute_capability"
+        field = "aarch64" if _not_for_aarch64(case, image) else field
         for place in gpu.places:
             yield self.finding(
                 with_caveat(f"{what}: {known.name}", _caveat(image, field)),
@@ -189,6 +195,20 @@ def _span(image: Image) -> str:
     return f"it has {known[0]} to {known[-1]}" if known else "it has no code for GPUs"
 
 
+def _not_for_aarch64(case: Case, image: Image) -> bool:
+    """Whether the host is aarch64, and the image known to have nothing for GPUs there."""
+    return case.subject.architecture == "aarch64" and image.aarch64 is not None and case.in_container
+
+
+def _lacks(case: Case, image: Image, known: Gpu) -> str:
+    """What there is in the image in place of code for the GPU."""
+    if not _not_for_aarch64(case, image):
+        return f"compute capability {known.compute_capability} is not in this image ({_span(image)})"
+    if image.aarch64 == "absent":
+        return "this image is for x86-64 alone, and the host is aarch64"
+    return "this image has torch for the CPU alone on aarch64"
+
+
 def _processor(case: Case, image: Image) -> str:
     elsewhere = case.subject.architecture == "aarch64" and image.arch_list is not None
     return " on aarch64" if elsewhere else ""
@@ -196,6 +216,8 @@ def _processor(case: Case, image: Image) -> str:
 
 def _other(image: Image, gpu: Gpu, case: Case) -> str:
     """Another variant of the same torch that has code for a GPU, else words."""
+    if _not_for_aarch64(case, image):
+        return "an image that is built for aarch64 with CUDA, such as NVIDIA's own (nvcr.io/nvidia/pytorch)"
     fitting = [
         one
         for one in case.catalogue.images.all
@@ -213,6 +235,8 @@ def _caveat(image: Image, field: str) -> str:
 
 
 def _source(image: Image, field: str, catalogue: Catalogue) -> str:
+    if field == "aarch64":
+        return AARCH64_SOURCE
     if image.torch is not None and image.variant is not None and image.origin == "catalogue":
         build = catalogue.torch.find(image.torch, image.variant)
         if build is not None:
