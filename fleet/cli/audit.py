@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,12 @@ QUESTION = ("gpu", "driver", "modules", "os", "docker", "toolkit")
     "origin",
     metavar="store|DIR",
     help="The newest reports of the store, or those in a folder; no host is asked.",
+)
+@click.option(
+    "--max-age",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="With --from: an older report is stale, and its host is not judged. Default: however old.",
 )
 @click.option(
     "--gpu", multiple=True, metavar="NAME", help="A question: name, NVML name or PCI id; repeatable."
@@ -109,11 +116,14 @@ def audit(session: Session, /, inventory: str | None, **options: Any) -> int:
     """
     from fleet.catalogue.catalogue import load
     from fleet.run.audit import document, judged
+    from fleet.run.audit_sources import outdate
 
     _consistent(inventory, options)
     catalogue = load(options["overlay"])
     wanted = _wanted(options, catalogue)
     hosts, source = _known(session, inventory, options, catalogue)
+    if options["max_age"] is not None:
+        outdate(hosts, options["max_age"], time.time())
     found = judged(hosts, wanted, catalogue)
     made = document(found, wanted, catalogue, source=source, inventory=inventory)
     if options["markdown"]:
@@ -135,6 +145,8 @@ def _consistent(inventory: str | None, options: dict[str, Any]) -> None:
         raise click.UsageError(f"{asked[0]} asks a question of its own: leave out {what}, or use --what-if")
     if not asked and not inventory and options["origin"] in (None, "store"):
         raise click.UsageError("give an INVENTORY, --from DIR, or a question: --gpu NAME --image IMAGE")
+    if options["max_age"] is not None and options["origin"] is None:
+        raise click.UsageError("--max-age is for reports: --from store, or --from DIR")
     if options["limit"] and not inventory:
         raise click.UsageError("--limit picks hosts of an INVENTORY: give one")
     if asked and not options["image"] and not options["best"]:

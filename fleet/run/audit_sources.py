@@ -6,7 +6,7 @@ reports would fill gigabytes. :mod:`fleet.run.audit` judges them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fleet.agent.facts import KEYS_OF
 from fleet.audit.benchmarks.watch import TRAINING_BYTES_PER_PARAMETER
 from fleet.audit.compatibility.inspected import inspected
 from fleet.audit.compatibility.subject import Subject, subject_of
+from fleet.audit.health.age import age_s
 from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.images import Image
 from fleet.core.errors import FleetError, HostFailed, InputError, Problem
@@ -44,7 +45,7 @@ class HostAudit:
     """What is known of one host. ``subject`` is None where nothing is; ``error`` says why, if something went wrong.
 
     ``image`` is the one that the inventory wants on it; ``needs_bytes`` the memory that its model needs on one GPU;
-    ``found``: an image that was inspected there.
+    ``found``: an image that was inspected there. ``stale``: the report is older than it may be (:func:`outdate`).
     """
 
     name: str
@@ -59,7 +60,13 @@ class HostAudit:
     root: bool | None = None
     notes: list[str] = field(default_factory=list)
     found: Image | None = None
+    stale: bool = False
     error: FleetError | None = None
+
+    @property
+    def judgeable(self) -> bool:
+        """Whether something is known of it that may be believed."""
+        return self.subject is not None and self.error is None and not self.stale
 
 
 class _Alike:
@@ -153,6 +160,13 @@ def question(subject: Subject, name: str) -> list[HostAudit]:
     """The one host that somebody asks about."""
     gpus: tuple[tuple[str | None, str], ...] = tuple((None, gpu.name) for gpu in subject.products)
     return [HostAudit(name, subject=subject, gpus=gpus)]
+
+
+def outdate(audits: Iterable[HostAudit], max_age_s: float, now_unix: float) -> None:
+    """Mark the reports that are older than they may be, or of which nobody knows how old they are."""
+    for audit in audits:
+        age = age_s({"collected_at": audit.collected_at}, now_unix)
+        audit.stale = audit.subject is not None and (age is None or age > max_age_s)
 
 
 # -- what is kept of facts, and what an inventory says ----------------------------------------------

@@ -19,7 +19,7 @@ from fleet.core.secret import Scrubber
 from fleet.inventory import LoadOptions
 from fleet.run.asking import Asked
 from fleet.run.audit import Wanted, document, judged
-from fleet.run.audit_sources import HostAudit, live, of_folder, question, stored
+from fleet.run.audit_sources import HostAudit, live, of_folder, outdate, question, stored
 from fleet.store import Store
 from tests.facts import health_facts, healthy_facts
 
@@ -308,6 +308,40 @@ def test_hosts_without_gpus_are_told_apart(tmp_path: Path) -> None:
     found = made(of_folder(tmp_path, None, PLAIN, SHIPPED), "folder", best=True)
     assert found["counts"] == {"no_gpu": 1}
     assert found["best_image"] == {"one": None, "groups": [], "refused": []}
+
+
+def test_a_tag_that_cannot_exist_counts_on_a_host_without_gpus_too(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(healthy_facts()))
+    hosts = of_folder(tmp_path, None, PLAIN, SHIPPED)
+    found = made(hosts, "folder", image="pytorch/pytorch:2.7.0-cuda11.8-cudnn8-runtime", best=True)
+    (host,) = found["hosts"]
+    assert (host["status"], found["exit_code"]) == ("does_not_run", ExitCode.FINDINGS)
+    assert [one["id"] for one in host["findings"]] == ["audit.image.no_such_tag"]
+    (change,) = host["smallest_change"]["changes"]
+    assert change["to"] == "pytorch/pytorch:2.7.0-cuda11.8-cudnn9-runtime"
+    assert found["best_image"] == {"one": None, "groups": [], "refused": []}
+    other = made(hosts, "folder", image="registry.example.net/own:1")
+    assert other["counts"] == {"no_gpu": 1}
+
+
+def test_a_report_older_than_it_may_be_is_stale_and_not_judged(tmp_path: Path, store: Store) -> None:
+    noon = 1_796_040_000.0  # 2026-11-30T12:00:00Z, when these facts were collected
+    keep(store, "a" * 12, "gpu01", health_facts("t4"))
+    hosts = stored(inventory(tmp_path), PLAIN, store, SHIPPED)
+    outdate(hosts, 3600, noon + 3600)
+    assert [host.stale for host in hosts] == [False, False]
+    outdate(hosts, 3600, noon + 3601)
+    found = made(hosts, "store", best=True, options=Options(allow_unknown=True))
+    assert validate(found, "audit") == []
+    assert found["counts"] == {"stale": 1, "no_report": 1}
+    assert found["exit_code"] == ExitCode.FINDINGS
+    one = found["hosts"][0]
+    assert (one["status"], one["findings"], one["smallest_change"]) == ("stale", [], None)
+    assert "2026-11-30T12:00:00Z" in one["error"]
+    assert found["best_image"] == {"one": None, "groups": [], "refused": []}
+    hosts[0].collected_at = None
+    outdate(hosts, 3600, noon)
+    assert hosts[0].stale
 
 
 def test_an_image_that_was_inspected_on_one_host_is_known_for_all_with_its_digest(tmp_path: Path) -> None:
