@@ -9,7 +9,7 @@ rules that need it are silent. A subject comes from facts (:func:`subject_of`) o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import Literal
@@ -122,6 +122,14 @@ class Subject:
     iommu_translating: bool = False
     reasons: tuple[tuple[str, str], ...] = ()
     catalogue: Catalogue = field(default_factory=load, repr=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Once for each: hosts that are alike share a subject, and verdicts are looked up by it."""
+        return hash(tuple(getattr(self, one.name) for one in fields(self)))
 
     def why(self, path: str) -> str:
         """Why a value is None."""
