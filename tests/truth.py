@@ -26,8 +26,8 @@ ERRORS = {
     for name in (
         "driver.absent", "driver.floor_cuda", "driver.floor_gpu", "driver.ceiling", "driver.modules_required_open",
         "driver.modules_impossible_open", "driver.split", "image.arch", "image.ptx_jit", "image.no_such_tag",
-        "image.cudnn_gpu", "toolkit.absent", "cdi.stale", "docker.absent", "docker.floor", "os.glibc",
-        "fabric_manager.version", "fabric_manager.absent", "mixed.impossible",
+        "image.cudnn_gpu", "image.require_cuda", "toolkit.absent", "cdi.stale", "docker.absent", "docker.floor",
+        "os.glibc", "fabric_manager.version", "fabric_manager.absent", "mixed.impossible",
     )
 }  # fmt: skip
 #: Rules whose findings say that it cannot be told.
@@ -43,7 +43,8 @@ WARNINGS = {
         "driver.minor_version", "driver.forward_compatibility", "driver.end_of_life", "driver.security",
         "driver.split_holds", "driver.next_kernel", "driver.operator", "image.ptx", "image.no_digest",
         "image.differs", "image.latest", "toolkit.security", "toolkit.legacy", "toolkit.engine", "cdi.requirements",
-        "docker.end_of_life", "docker.security", "runc.security", "containers.other", "os.end_of_life", "peermem",
+        "docker.end_of_life", "docker.security", "runc.security", "containerd.security", "containers.other",
+        "os.end_of_life", "peermem",
         "acs", "mixed.host", "mixed.job", "memory.model",
     )
 }  # fmt: skip

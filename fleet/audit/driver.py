@@ -163,11 +163,13 @@ def module_version(kernel: Mapping[str, Any]) -> Version | None:
     return upstream(str(modules[0].get("version") or ""))
 
 
+@lru_cache(maxsize=4096)
 def is_driver_package(name: str) -> bool:
     """Whether a package carries a part of the driver."""
     return name.startswith(_DRIVER_PACKAGES) and not name.startswith(_NO_DRIVER)
 
 
+@lru_cache(maxsize=4096)
 def goes_with_driver(name: str) -> bool:
     """Whether a hold on this package keeps the driver from being changed."""
     return is_driver_package(name) or name.startswith(_BESIDE)

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from fleet.audit.facts import Facts, fact
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue, load
 from fleet.catalogue.fabric import FabricNeeds, fabric_needs
 from fleet.catalogue.gpus import Gpu, Gpus
 from fleet.catalogue.versions import Version, driver_version
@@ -46,14 +46,18 @@ def has_gpus(facts: Facts) -> bool:
     return bool(own_gpus(facts))
 
 
-def host_gpus(facts: Facts) -> list[HostGpu]:
-    """The products in a host that are its own to use, in order of their first PCI address."""
+def host_gpus(facts: Facts, catalogue: Catalogue | None = None) -> list[HostGpu]:
+    """The products in a host that are its own to use, in order of their first PCI address.
+
+    Here and below: by the shipped catalogue where none is given.
+    """
     found: dict[tuple[str, str, str], list[str]] = {}
     for gpu in own_gpus(facts):
         found.setdefault(pci_ids(gpu), []).append(str(gpu.get("address")))
     if not found:
         return []
-    return [HostGpu(tuple(places), ids[0], load().gpus.by_pci(*ids)) for ids, places in found.items()]
+    known = (catalogue or load()).gpus
+    return [HostGpu(tuple(places), ids[0], known.by_pci(*ids)) for ids, places in found.items()]
 
 
 def catalogued(gpu: Mapping[str, Any], catalogue: Gpus | None = None) -> Gpu | None:
@@ -80,11 +84,11 @@ def newest_of(branch: int) -> Version:
     return driver_version(f"{branch}.999")
 
 
-def choices(gpu: Gpu) -> frozenset[Choice]:
+def choices(gpu: Gpu, catalogue: Catalogue | None = None) -> frozenset[Choice]:
     """Every branch and flavour of the catalogue that serves a GPU."""
     return frozenset(
         (branch.number, flavour)
-        for branch in load().drivers.all
+        for branch in (catalogue or load()).drivers.all
         if gpu.support(newest_of(branch.number)) not in ("too_old", "dropped")
         for flavour in branch.kernel_modules
         if flavour_fits(gpu, flavour)
@@ -98,25 +102,29 @@ def flavour_fits(gpu: Gpu, flavour: str) -> bool:
     )
 
 
-def common(gpus: Iterable[HostGpu]) -> frozenset[Choice]:
+def common(gpus: Iterable[HostGpu], catalogue: Catalogue | None = None) -> frozenset[Choice]:
     """What serves all GPUs of the host that the catalogue knows."""
-    sets = [choices(gpu.known) for gpu in gpus if gpu.known is not None]
+    sets = [choices(gpu.known, catalogue) for gpu in gpus if gpu.known is not None]
     return frozenset.intersection(*sets) if sets else frozenset()
 
 
-def at_odds(gpus: Iterable[HostGpu]) -> list[HostGpu]:
+def at_odds(gpus: Iterable[HostGpu], catalogue: Catalogue | None = None) -> list[HostGpu]:
     """Two GPUs that no driver serves together; all known ones where only the whole set has none. Else empty."""
     known = [gpu for gpu in gpus if gpu.known is not None]
-    if len(known) < 2 or common(known):
+    if len(known) < 2 or common(known, catalogue):
         return []
-    pair = next((pair for pair in combinations(known, 2) if not common(pair)), None)
+    pair = next((pair for pair in combinations(known, 2) if not common(pair, catalogue)), None)
     return list(pair) if pair else known
 
 
-def best_branch(gpus: Iterable[HostGpu], flavour: str = "auto") -> int | None:
+def best_branch(
+    gpus: Iterable[HostGpu], flavour: str = "auto", catalogue: Catalogue | None = None
+) -> int | None:
     """The newest long term or production branch that serves every GPU; None where there is none."""
-    lasting = {branch.number for branch in load().drivers.all if branch.type != "new_feature"}
-    fitting = [number for number, one in common(gpus) if number in lasting and flavour in ("auto", one)]
+    lasting = {branch.number for branch in (catalogue or load()).drivers.all if branch.type != "new_feature"}
+    fitting = [
+        number for number, one in common(gpus, catalogue) if number in lasting and flavour in ("auto", one)
+    ]
     return max(fitting, default=None)
 
 
@@ -125,10 +133,13 @@ def fabric_manager_needs(facts: Facts) -> FabricNeeds | None:
     return fabric_manager_for((gpu.known for gpu in host_gpus(facts)), bool(fact(facts, "nvswitches")))
 
 
-def fabric_manager_for(gpus: Iterable[Gpu | None], switches: bool) -> FabricNeeds | None:
+def fabric_manager_for(
+    gpus: Iterable[Gpu | None], switches: bool, catalogue: Catalogue | None = None
+) -> FabricNeeds | None:
     """The same, of GPUs that the catalogue knows. ``switches``: NVSwitches are among the host's PCI devices."""
     for gpu in gpus:
-        needs = fabric_needs(gpu, switches) if gpu is not None else None
+        files = catalogue.files if catalogue is not None else None
+        needs = fabric_needs(gpu, switches, files) if gpu is not None else None
         if needs is not None and needs.exact and "fabric_manager" in needs.needs:
             return needs
     return None

@@ -58,9 +58,9 @@ def reloadable_keys() -> frozenset[str]:
     return frozenset(_one("reload", "keys")["keys"])
 
 
-def feature_since(name: str) -> Version:
+def feature_since(name: str, files: Files | None = None) -> Version:
     """The first release with a feature: ``gpus``, ``cdi_opt_in``, ``cdi_spec_0_7``, ``cdi_default`` …"""
-    return release(_one("features", name)["since"])
+    return release(_one("features", name, files)["since"])
 
 
 def default_address_pools() -> list[tuple[str, int]]:
@@ -73,8 +73,8 @@ def address_pools_source() -> str:
     return _one("address_pools", "defaults").provenance.source("pools")
 
 
-def _one(section: str, name: str) -> Entry:
-    return next(entry for entry in Files().section("docker", section) if entry.id == name)
+def _one(section: str, name: str, files: Files | None = None) -> Entry:
+    return next(entry for entry in (files or Files()).section("docker", section) if entry.id == name)
 
 
 def _packages(entry: Entry) -> EnginePackages:

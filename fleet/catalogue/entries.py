@@ -119,11 +119,17 @@ class Files:
     """The shipped files and a site's own. ``overlay`` maps a file's name to (path shown, content)."""
 
     overlay: Mapping[str, tuple[str, Raw]] = field(default_factory=dict)
+    _laid: dict[tuple[str, str], tuple[Entry, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def section(self, file: str, section: str) -> tuple[Entry, ...]:
-        """The entries of one section, the site's own laid over them, in file order."""
+        """The entries of one section, the site's own laid over them, in file order. Each is laid once."""
         if file not in self.overlay:
             return _shipped(file, section)
+        if (file, section) not in self._laid:
+            self._laid[file, section] = self._with_own(file, section)
+        return self._laid[file, section]
+
+    def _with_own(self, file: str, section: str) -> tuple[Entry, ...]:
         path, content = self.overlay[file]
         found = {entry.id: entry for entry in _shipped(file, section)}
         sources = {**data(file).get("sources", {}), **content.get("sources", {})}

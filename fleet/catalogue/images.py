@@ -41,7 +41,8 @@ class Image:
     ``cuda_release`` the update (12.8.1). ``arch_list`` and ``ptx`` are of x86-64, as compute capabilities;
     with an ``arch_list`` that is known, ``ptx`` None means that there is none. ``min_compute_capability`` is the oldest
     that there is code for, known of some images whose list is not. ``require_cuda`` is the image's
-    NVIDIA_REQUIRE_CUDA: empty where it declares none. ``unverified`` names what was not verified.
+    NVIDIA_REQUIRE_CUDA: empty where it declares none; ``require`` its further NVIDIA_REQUIRE_*. ``aarch64``: what is
+    there under this name for that processor, where it is no torch for GPUs. ``unverified`` names what was not verified.
     ``differs``: (field, what the catalogue has, what the image itself says), where the two are not the same.
     """
 
@@ -63,7 +64,9 @@ class Image:
     glibc: str | None = None
     digest: str | None = None
     require_cuda: str | None = None
+    require: tuple[str, ...] = ()
     compat_package: bool | None = None
+    aarch64: Literal["cpu", "absent"] | None = None
     unverified: tuple[str, ...] = ()
     differs: tuple[tuple[str, str, str], ...] = ()
     note: str = ""
@@ -129,9 +132,10 @@ class Images:
         self.never = files.section("images", "nonexistent")
         self.suffixes = files.section("images", "cudnn_suffixes")
         bases = files.section("images", "bases")
+        asked = {one.id: _expression(one) for one in files.section("images", "requirements")}
         self.entries = files.section("images", "images")
         self.all = tuple(
-            _image(entry, flavour, builds, bases)
+            _image(entry, flavour, builds, bases, asked)
             for entry in self.entries
             for flavour in entry.get("flavours", (None,))
         )
@@ -183,7 +187,34 @@ def _renamed(held: Image, named: Reference) -> Image:
     return replace(held, reference=str(named), digest=named.digest or held.digest)
 
 
-def _image(entry: Entry, flavour: Flavour | None, builds: TorchBuilds, bases: tuple[Entry, ...]) -> Image:
+def _expression(entry: Entry) -> str:
+    """NVIDIA_REQUIRE_CUDA as the images of nvidia/cuda have it: this CUDA, or an older branch on some brands."""
+    older = (
+        f"brand={brand},driver>={branch},driver<{branch + 1}"
+        for branch in entry["branches"]
+        for brand in entry["brands"]
+    )
+    return " ".join((f"cuda>={entry.id}", *older))
+
+
+def _require_cuda(entry: Entry, base: Entry | None, asked: Mapping[str, str]) -> str | None:
+    """The entry's own, else its base's; of one on nvidia/cuda what that has for this CUDA."""
+    if "require_cuda" in entry.fields:
+        return str(entry["require_cuda"])
+    if base is None:
+        return None
+    if "require_cuda" in base.fields:
+        return str(base["require_cuda"])
+    return asked.get(entry.get("cuda", "")) if base.get("compat_package") else None
+
+
+def _image(
+    entry: Entry,
+    flavour: Flavour | None,
+    builds: TorchBuilds,
+    bases: tuple[Entry, ...],
+    asked: Mapping[str, str],
+) -> Image:
     torch, cuda = entry.get("torch"), entry.get("cuda")
     variant = entry.get("variant") or (variant_of(cuda) if cuda and "flavours" in entry.fields else None)
     build = builds.find(torch, variant) if torch and variant else None
@@ -207,8 +238,10 @@ def _image(entry: Entry, flavour: Flavour | None, builds: TorchBuilds, bases: tu
         os=entry.get("os") or (base.get("os") if base else None),
         glibc=entry.get("glibc") or (base.get("glibc") if base else None),
         digest=entry.get("digest"),
-        require_cuda=entry.get("require_cuda", base.get("require_cuda") if base else None),
+        require_cuda=_require_cuda(entry, base, asked),
+        require=tuple(entry.get("require", ())),
         compat_package=entry.get("compat_package", base.get("compat_package") if base else None),
+        aarch64=entry.get("aarch64", base.get("aarch64") if base else None),
         unverified=tuple(_unverified(entry, build)),
         note=entry.get("note", ""),
         provenance=entry.provenance,

@@ -10,7 +10,7 @@ import calendar
 import re
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache, total_ordering
+from functools import cache, cached_property, total_ordering
 from typing import Any
 
 from fleet.core.errors import InputError
@@ -45,7 +45,7 @@ class Version:
         """The first number: of a driver its branch, of CUDA its major."""
         return self.numbers[0]
 
-    @property
+    @cached_property
     def _key(self) -> tuple[int, ...]:
         kept = len(self.numbers)
         while kept > 1 and self.numbers[kept - 1] == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,12 @@ QUESTION = ("gpu", "driver", "modules", "os", "docker", "toolkit")
     "origin",
     metavar="store|DIR",
     help="The newest reports of the store, or those in a folder; no host is asked.",
+)
+@click.option(
+    "--max-age",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="With --from: an older report is stale, and its host is not judged. Default: however old.",
 )
 @click.option(
     "--gpu", multiple=True, metavar="NAME", help="A question: name, NVML name or PCI id; repeatable."
@@ -118,11 +125,14 @@ def audit(session: Session, /, inventory: str | None, **options: Any) -> int:
     """
     from fleet.catalogue.catalogue import load
     from fleet.run.audit import document, judged
+    from fleet.run.audit_sources import outdate
 
     _consistent(inventory, options)
     catalogue = load(options["overlay"])
     wanted = _wanted(options, catalogue)
-    hosts, source = _known(session, inventory, options)
+    hosts, source = _known(session, inventory, options, catalogue)
+    if options["max_age"] is not None:
+        outdate(hosts, options["max_age"], time.time())
     found = judged(hosts, wanted, catalogue, _inspector(session, catalogue, options, source))
     made = document(found, wanted, catalogue, source=source, inventory=inventory)
     if options["markdown"]:
@@ -144,6 +154,8 @@ def _consistent(inventory: str | None, options: dict[str, Any]) -> None:
         raise click.UsageError(f"{asked[0]} asks a question of its own: leave out {what}, or use --what-if")
     if not asked and not inventory and options["origin"] in (None, "store"):
         raise click.UsageError("give an INVENTORY, --from DIR, or a question: --gpu NAME --image IMAGE")
+    if options["max_age"] is not None and options["origin"] is None:
+        raise click.UsageError("--max-age is for reports: --from store, or --from DIR")
     if options["limit"] and not inventory:
         raise click.UsageError("--limit picks hosts of an INVENTORY: give one")
     if asked and not options["image"] and not options["best"]:
@@ -165,7 +177,7 @@ def _wanted(options: dict[str, Any], catalogue: Catalogue) -> Wanted:
         catalogue.images.look_up(options["image"])  # what is no image is bad input before any host is asked
     return Wanted(
         image=options["image"],
-        change=Change.parse(options["what_if"]),
+        change=Change.parse(options["what_if"], catalogue),
         options=rules,
         one_job=options["one_job"],
         best=options["best"],
@@ -173,7 +185,9 @@ def _wanted(options: dict[str, Any], catalogue: Catalogue) -> Wanted:
     )
 
 
-def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> tuple[list[HostAudit], str]:
+def _known(
+    session: Session, inventory: str | None, options: dict[str, Any], catalogue: Catalogue
+) -> tuple[list[HostAudit], str]:
     """The hosts, and from where they are known."""
     from fleet.cli.playing import asking, load_options
     from fleet.lab.presence import refuse_if_down
@@ -181,17 +195,17 @@ def _known(session: Session, inventory: str | None, options: dict[str, Any]) -> 
     from fleet.run.audit_sources import live, of_folder, stored
 
     if options["gpu"]:
-        return _question(options), "question"
+        return _question(options, catalogue), "question"
     load = load_options(session, options)
     asked = Asked(inventory, options["limit"], asking(options)) if inventory else None
     if options["origin"] not in (None, "store"):
-        return of_folder(_folder(options["origin"]), asked, load, options["image"]), "folder"
+        return of_folder(_folder(options["origin"]), asked, load, catalogue, options["image"]), "folder"
     assert asked is not None
     if options["origin"] == "store":
         with session.store() as store:
-            return stored(asked, load, store, options["image"]), "store"
+            return stored(asked, load, store, catalogue, options["image"]), "store"
     refuse_if_down(asked.inventory)
-    return live(asked, load, session.scrubber, options["image"]), "live"
+    return live(asked, load, session.scrubber, catalogue, options["image"]), "live"
 
 
 def _inspector(session: Session, catalogue: Catalogue, options: dict[str, Any], source: str) -> Inspector:
@@ -212,12 +226,12 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _question(options: dict[str, Any]) -> list[HostAudit]:
+def _question(options: dict[str, Any], catalogue: Catalogue) -> list[HostAudit]:
     from fleet.audit.compatibility.subject import Subject
     from fleet.run.audit_sources import question
 
     given = {name: options[name] for name in QUESTION[1:]}
-    subject = Subject.from_question(gpu=list(options["gpu"]), **given)
+    subject = Subject.from_question(gpu=list(options["gpu"]), catalogue=catalogue, **given)
     parts = [" and ".join(gpu.name for gpu in subject.products)]
     words = {"driver": "driver ", "docker": "docker ", "toolkit": "toolkit ", "os": "", "modules": ""}
     parts += [f"{before}{given[name]}" for name, before in words.items() if given[name]]

@@ -18,7 +18,7 @@ from fleet.report.words import plural, printable, ranges
 RUNNING = ("runs", "runs_with_warnings")
 ROLES = {
     "error": BAD, "failed": BAD, "unreachable": BAD, "does_not_run": BAD, "unknown": BAD, "no_report": BAD,
-    "warning": WARN, "runs_with_warnings": WARN, "info": DIM, "runs": GOOD, "no_gpu": DIM,
+    "stale": BAD, "warning": WARN, "runs_with_warnings": WARN, "info": DIM, "runs": GOOD, "no_gpu": DIM,
 }  # fmt: skip
 _LEAD = 8
 _CHANGE_WIDTH = 44
@@ -92,6 +92,7 @@ _STATE_WORDS = {
     "does_not_run": "does not run",
     "unknown": "not known whether it runs",
     "no_report": "no report",
+    "stale": "stale: its report is too old",
     "no_gpu": "no GPU",
     "unreachable": "unreachable",
     "failed": "failed",

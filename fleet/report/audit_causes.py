@@ -15,7 +15,7 @@ Json = dict[str, Any]
 SEVERITIES = ("error", "unknown", "warning", "info")
 #: The states a host can be in, worst first.
 STATES = (
-    "failed", "unreachable", "does_not_run", "unknown", "no_report", "runs_with_warnings", "runs", "no_gpu",
+    "failed", "unreachable", "does_not_run", "unknown", "stale", "no_report", "runs_with_warnings", "runs", "no_gpu",
 )  # fmt: skip
 _SHOWN_VALUES = 3
 

@@ -58,8 +58,10 @@ def not_permitted(facts: Any, prefix: str = "") -> Iterator[str]:
     """The dotted paths of what is null because reading it was not permitted."""
     if type(facts) is not dict:  # JSON has no other kind; asking for a Mapping takes four times as long
         return
-    for name, value in facts.items():
-        if value == "permission" and name.endswith("_reason"):
-            yield prefix + name[: -len("_reason")]
-        elif type(value) is dict and name != "absent":
-            yield from not_permitted(value, f"{prefix}{name}.")
+    if "permission" in facts.values():  # seldom, and looked for without a step per value
+        for name, value in facts.items():
+            if value == "permission" and name.endswith("_reason"):
+                yield prefix + name[: -len("_reason")]
+    for name in [name for name, value in facts.items() if type(value) is dict and value]:
+        if name != "absent":
+            yield from not_permitted(facts[name], f"{prefix}{name}.")

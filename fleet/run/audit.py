@@ -19,7 +19,7 @@ from fleet.audit.compatibility.verdict import Verdict, judge
 from fleet.audit.compatibility.whatif import Change, changed
 from fleet.audit.findings import Finding
 from fleet.catalogue.catalogue import Catalogue
-from fleet.catalogue.images import Image
+from fleet.catalogue.images import Image, NoSuchTag
 from fleet.core.errors import ExitCode, FleetError, overall
 from fleet.report.audit_causes import causes, counts
 from fleet.run.audit_sources import HostAudit
@@ -27,7 +27,7 @@ from fleet.run.images import Inspector
 
 SCHEMA = "fleet.audit/1"
 NO_REPORT, NO_GPU = "no_report", "no_gpu"
-UNREACHABLE, FAILED = "unreachable", "failed"
+UNREACHABLE, FAILED, STALE = "unreachable", "failed", "stale"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Judged:
-    """One host with its verdict, where it has one: of a host that is known and has GPUs."""
+    """One host with its verdict, where it has one: of a host that is known, by no stale report, and has GPUs.
+
+    Of a host without GPUs only an image that cannot exist is judged: that holds wherever it is to run.
+    """
 
     host: HostAudit
     image: AskedImage = None
@@ -62,13 +65,15 @@ class Judged:
             return UNREACHABLE if error.exit_code is ExitCode.UNREACHABLE else FAILED
         if self.host.subject is None:
             return NO_REPORT
+        if self.host.stale:
+            return STALE
         return NO_GPU if self.verdict is None else self.verdict.status
 
     def exit_code(self, fail_on: str, allow_unknown: bool) -> ExitCode:
         """What it contributes to fleet's exit code: nothing known is not running."""
         if self.host.error is not None:
             return self.host.error.exit_code
-        bad = {"does_not_run", NO_REPORT}
+        bad = {"does_not_run", NO_REPORT, STALE}
         bad |= set() if allow_unknown else {"unknown"}
         bad |= {"runs_with_warnings"} if fail_on == "warning" else set()
         return ExitCode.FINDINGS if self.status in bad else ExitCode.DONE
@@ -86,19 +91,21 @@ def judged(
     if wanted.one_job:
         products = {gpu.id for host in hosts if host.subject for gpu in host.subject.products if gpu.id}
         options = replace(options, job_groups=(tuple(sorted(products)),))
-    return [_judged(host, look_up(host), wanted.change, options, catalogue) for host in hosts]
+    return [_judged(host, look_up(host), wanted.change, options) for host in hosts]
 
 
-def _judged(
-    host: HostAudit, image: AskedImage, change: Change, options: Options, catalogue: Catalogue
-) -> Judged:
-    if host.subject is None or host.error is not None or host.subject.gpus == ():
+def _judged(host: HostAudit, image: AskedImage, change: Change, options: Options) -> Judged:
+    if host.subject is None or not host.judgeable:
         return Judged(host, image)
     if host.needs_bytes is not None and options.intended_memory_bytes is None:
         options = replace(options, intended_memory_bytes=host.needs_bytes)
-    subject, image = changed(host.subject, image, change, catalogue)
+    subject, image = changed(host.subject, image, change)
+    if subject.gpus == ():
+        if not isinstance(image, NoSuchTag):
+            return Judged(host, image)
+        subject = Subject(gpus=(), catalogue=subject.catalogue)  # all else is not asked
     verdict = judge(subject, image, options)
-    return Judged(host, image, verdict, smallest(subject, image, options, catalogue))
+    return Judged(host, image, verdict, smallest(subject, image, options))
 
 
 class _LookUp:
@@ -227,6 +234,14 @@ def _error(one: Judged) -> tuple[str | None, str | None]:
         return error.what, error.remedy
     if one.status == NO_REPORT:
         return "there is no report of it", "fleet audit INVENTORY asks the host itself"
+    if one.status == STALE:
+        collected = one.host.collected_at
+        what = (
+            f"its report is of {collected}, older than --max-age"
+            if collected
+            else "nobody knows how old its report is"
+        )
+        return what, "fleet audit INVENTORY asks the host itself"
     return None, None
 
 
@@ -263,7 +278,7 @@ def _best(found: Sequence[Judged], wanted: Wanted, catalogue: Catalogue) -> dict
     subjects: dict[str, Subject] = {
         one.host.name: changed(one.host.subject, None, change)[0]
         for one in found
-        if one.host.subject is not None and one.host.error is None and one.status != NO_GPU
+        if one.host.subject is not None and one.host.judgeable and one.host.subject.gpus != ()
     }
     flavour = next((one.image.flavour for one in found if isinstance(one.image, Image)), None)
     chosen: Best = best(subjects, wanted.options, flavour=flavour or "runtime", catalogue=catalogue)

@@ -6,7 +6,7 @@ reports would fill gigabytes. :mod:`fleet.run.audit` judges them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from fleet.agent.facts import KEYS_OF
 from fleet.audit.benchmarks.watch import TRAINING_BYTES_PER_PARAMETER
 from fleet.audit.compatibility.inspected import inspected
 from fleet.audit.compatibility.subject import Subject, subject_of
+from fleet.audit.health.age import age_s
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.images import Image
 from fleet.catalogue.references import Reference
 from fleet.core.errors import FleetError, HostFailed, InputError, Problem
@@ -50,6 +52,7 @@ class HostAudit:
     ``image`` is the one that the inventory wants on it; ``needs_bytes`` the memory that its model needs on one GPU;
     ``found``: an image that was inspected there; ``held``: the digest under which its engine has the image that is
     asked for. ``look`` asks the host's engine for an image's configuration; ``access``: how its registry may be asked.
+    ``stale``: the report is older than it may be (:func:`outdate`).
     """
 
     name: str
@@ -67,26 +70,35 @@ class HostAudit:
     held: str | None = None
     look: Look | None = None
     access: Callable[[], Access] | None = None
+    stale: bool = False
     error: FleetError | None = None
+
+    @property
+    def judgeable(self) -> bool:
+        """Whether something is known of it that may be believed."""
+        return self.subject is not None and self.error is None and not self.stale
 
 
 class _Alike:
-    """One object for what many hosts have in common."""
+    """One object for what many hosts have in common. ``catalogue`` is what all of them are judged by."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
         self._known: dict[Any, Any] = {}
 
     def __call__(self, value: Any) -> Any:
         return self._known.setdefault(value, value)
 
 
-def live(asked: Asked, load: LoadOptions, scrubber: Scrubber, seek: str | None = None) -> list[HostAudit]:
+def live(
+    asked: Asked, load: LoadOptions, scrubber: Scrubber, catalogue: Catalogue, seek: str | None = None
+) -> list[HostAudit]:
     """Read the facts of every host now. Raises InputError before any host is asked."""
     from fleet.run.images.on_host import configuration_on  # SSH: no other source needs it
     from fleet.run.live import LiveFacts
 
     hosts = chosen_hosts(asked, load)
-    audits, alike = {host.name: _started(host) for host in hosts}, _Alike()
+    audits, alike = {host.name: _started(host) for host in hosts}, _Alike(catalogue)
     for host in hosts:
         audits[host.name].look = partial(configuration_on, host, scrubber, asked.how)
     with LiveFacts(hosts, FACT_GROUPS, scrubber, asked.how) as reading:
@@ -99,10 +111,12 @@ def live(asked: Asked, load: LoadOptions, scrubber: Scrubber, seek: str | None =
     return list(audits.values())
 
 
-def stored(asked: Asked, load: LoadOptions, store: Store, seek: str | None = None) -> list[HostAudit]:
+def stored(
+    asked: Asked, load: LoadOptions, store: Store, catalogue: Catalogue, seek: str | None = None
+) -> list[HostAudit]:
     """The newest report of every host in the store; a host without one has no subject."""
     audits = {host.name: _started(host) for host in chosen_hosts(asked, load)}
-    alike = _Alike()
+    alike = _Alike(catalogue)
     for name, run, facts in store.newest_facts(audits, without=NOT_READ):
         audits[name].run = run
         _taken(audits[name], facts, alike, seek)
@@ -110,14 +124,14 @@ def stored(asked: Asked, load: LoadOptions, store: Store, seek: str | None = Non
 
 
 def of_folder(
-    folder: Path, asked: Asked | None, load: LoadOptions, seek: str | None = None
+    folder: Path, asked: Asked | None, load: LoadOptions, catalogue: Catalogue, seek: str | None = None
 ) -> list[HostAudit]:
     """The newest report of every host among the files of a folder; with an inventory, of its hosts.
 
     Raises InputError for a folder without reports, and for files that are not JSON.
     """
     audits = {host.name: _started(host) for host in chosen_hosts(asked, load)} if asked else {}
-    alike, newest, problems = _Alike(), dict[str, str](), list[Problem]()
+    alike, newest, problems = _Alike(catalogue), dict[str, str](), list[Problem]()
     for path in sorted(folder.rglob("*.json")):
         try:
             document = strict_json.loads(path.read_text(encoding="utf-8"))
@@ -167,6 +181,13 @@ def question(subject: Subject, name: str) -> list[HostAudit]:
     return [HostAudit(name, subject=subject, gpus=gpus)]
 
 
+def outdate(audits: Iterable[HostAudit], max_age_s: float, now_unix: float) -> None:
+    """Mark the reports that are older than they may be, or of which nobody knows how old they are."""
+    for audit in audits:
+        age = age_s({"collected_at": audit.collected_at}, now_unix)
+        audit.stale = audit.subject is not None and (age is None or age > max_age_s)
+
+
 # -- what is kept of facts, and what an inventory says ----------------------------------------------
 
 
@@ -179,7 +200,7 @@ def _taken(audit: HostAudit, facts: Facts, alike: _Alike, seek: str | None = Non
             remedy="fleet schema check tells all that is wrong with a report; fleet audit INVENTORY asks anew",
         )
         return audit
-    audit.subject = alike(subject_of(facts))
+    audit.subject = alike(subject_of(facts, alike.catalogue))
     audit.gpus = alike(_gpus(audit.subject))
     audit.summary = alike(tuple(facts_words(facts)))
     audit.simulated = facts.get("simulated")

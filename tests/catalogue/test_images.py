@@ -33,7 +33,9 @@ def test_runtime_declares_no_requirement_and_devel_brings_the_compat_package(ima
     runtime = images.find("pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime")
     devel = images.find("pytorch/pytorch:2.7.0-cuda12.8-cudnn9-devel")
     assert (runtime.require_cuda, runtime.compat_package) == ("", False)
-    assert (devel.require_cuda, devel.compat_package) == (None, True)
+    assert (devel.aarch64, runtime.aarch64, devel.compat_package) == ("absent", "cpu", True)
+    assert (devel.require_cuda or "").split()[:2] == ["cuda>=12.8", "brand=unknown,driver>=470,driver<471"]
+    assert images.find("pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel").require_cuda is None
     newest = images.find("pytorch/pytorch:2.14.1-cuda13.0-cudnn9-devel")
     assert newest.compat_package is None
 

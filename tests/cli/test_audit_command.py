@@ -216,3 +216,28 @@ def test_an_image_of_the_inventory_is_asked_with_its_login(
         found = question(capsys, str(file), "--from", "store", "--inspect", code=4)
     assert "audit.image.not_in_catalogue" not in _ids(found)
     assert registry.paths[-1].startswith("GET blobs/")
+
+
+def test_old_reports_are_stale_and_only_reports_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpu01.json").write_text(json.dumps(health_facts("t4")), encoding="utf-8")
+    words = ("--from", str(tmp_path), "--image", CU128)
+    assert "stale" not in output(capsys, *words)
+    text = output(capsys, *words, "--max-age", "1", code=4)
+    assert text.splitlines()[0].endswith(": stale: its report is too old")
+    assert "older than --max-age" in text
+    assert "--from store" in output(capsys, "--gpu", "T4", "--image", CU128, "--max-age", "1", code=2)
+
+
+def test_modules_that_the_drivers_branch_does_not_have_are_bad_input(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--gpu", "T4", "--driver", "620.70.06", "--image", CU128)
+    said = output(capsys, *words, "--modules", "proprietary", code=2)
+    assert "driver 620.70.06 has no proprietary kernel modules: branch 620 comes with open ones alone" in said
+    assert output(capsys, *words, "--modules", "open")
+    what_if = ("--what-if", "driver=620.70.06,modules=proprietary")
+    assert "no proprietary" in output(
+        capsys, "--gpu", "T4", "--driver", "580.95.05", "--image", CU128, *what_if, code=2
+    )

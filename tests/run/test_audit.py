@@ -19,14 +19,14 @@ from fleet.core.secret import Scrubber
 from fleet.inventory import LoadOptions
 from fleet.run.asking import Asked
 from fleet.run.audit import Wanted, document, judged
-from fleet.run.audit_sources import HostAudit, live, of_folder, question, stored
+from fleet.run.audit_sources import HostAudit, live, of_folder, outdate, question, stored
 from fleet.run.images import Inspector
 from fleet.store import Store
 from tests.facts import health_facts, healthy_facts
 
 CU128 = "pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime"
 CU126 = "pytorch/pytorch:2.7.0-cuda12.6-cudnn9-runtime"
-PLAIN = LoadOptions()
+PLAIN, SHIPPED = LoadOptions(), load()
 OLD = {"driver.loaded.version": "515.105.01", "driver.library_version": "515.105.01"}
 
 Json = dict[str, Any]
@@ -100,7 +100,7 @@ def connector(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_hosts_are_asked_for_facts_and_for_nothing_else(tmp_path: Path, connector: Any) -> None:
     connector.hosts = {"gpu01": health_facts("t4"), "gpu02": pascal()}
-    found = made(live(inventory(tmp_path), PLAIN, Scrubber()))
+    found = made(live(inventory(tmp_path), PLAIN, Scrubber(), SHIPPED))
     assert [one["method"] for one in connector.asked] == ["facts", "facts"]
     assert "gpu_probe" not in connector.asked[0]["groups"]
     assert [(host["name"], host["status"]) for host in found["hosts"]] == [
@@ -116,7 +116,7 @@ def test_a_host_that_has_an_unknown_image_is_asked_for_it(tmp_path: Path, connec
     having = {"engine.images": [{"tags": [name], "digests": [digest], "size_bytes": 1}]}
     connector.hosts = {"gpu01": health_facts("t4"), "gpu02": health_facts("t4", having)}
     connector.answers = {"exists": True, "environment": ["PYTORCH_VERSION=2.7.0+cu128"], "labels": {}}
-    hosts = live(inventory(tmp_path), PLAIN, Scrubber(), name)
+    hosts = live(inventory(tmp_path), PLAIN, Scrubber(), SHIPPED, name)
     asked, images = Wanted(image=name), load().images
     found = document(
         judged(hosts, asked, load(), Inspector(images, online=True)),
@@ -141,7 +141,7 @@ def test_a_host_that_does_not_answer_is_never_called_well(tmp_path: Path, connec
         "gpu01": ConnectFailed("no answer", remedy="look at sshd"),
         "gpu02": health_facts("t4"),
     }
-    found = made(live(inventory(tmp_path), PLAIN, Scrubber()))
+    found = made(live(inventory(tmp_path), PLAIN, Scrubber(), SHIPPED))
     assert found["counts"] == {"unreachable": 1, "runs_with_warnings": 1}
     assert found["exit_code"] == ExitCode.UNREACHABLE
     assert found["hosts"][0]["error_remedy"] == "look at sshd"
@@ -150,7 +150,7 @@ def test_a_host_that_does_not_answer_is_never_called_well(tmp_path: Path, connec
 def test_a_host_that_answers_nonsense_costs_itself_only(tmp_path: Path, connector: Any) -> None:
     broken = health_facts("t4", {"gpus": "eight", "driver": 7})
     connector.hosts = {"gpu01": broken, "gpu02": health_facts("t4")}
-    found = made(live(inventory(tmp_path), PLAIN, Scrubber()))
+    found = made(live(inventory(tmp_path), PLAIN, Scrubber(), SHIPPED))
     assert [host["status"] for host in found["hosts"]] == ["failed", "runs_with_warnings"]
     assert "does not follow schema facts" in found["hosts"][0]["error"]
     assert found["exit_code"] == ExitCode.FAILED
@@ -162,7 +162,7 @@ def test_what_an_older_fleet_did_not_collect_is_not_known_and_no_failure(
     old = health_facts("t4")
     del old["interconnect"], old["container_toolkit"], old["driver"]["fabric_manager"]
     connector.hosts = {"gpu01": old}
-    (one,) = made(live(inventory(tmp_path, names=("gpu01",)), PLAIN, Scrubber()))["hosts"]
+    (one,) = made(live(inventory(tmp_path, names=("gpu01",)), PLAIN, Scrubber(), SHIPPED))["hosts"]
     assert (one["status"], one["error"]) == ("unknown", None)
     assert "audit.facts.unknown" in {finding["id"] for finding in one["findings"]}
 
@@ -171,7 +171,7 @@ def test_without_root_it_goes_as_far_as_it_can_and_says_so(tmp_path: Path, conne
     connector.sudo = False
     facts = health_facts("t4", {"driver.holders": None, "driver.holders_reason": "permission"})
     connector.hosts = {"gpu01": facts}
-    (host,) = made(live(inventory(tmp_path, names=("gpu01",)), PLAIN, Scrubber()))["hosts"]
+    (host,) = made(live(inventory(tmp_path, names=("gpu01",)), PLAIN, Scrubber(), SHIPPED))["hosts"]
     assert host["root"] is False
     assert host["notes"][0] == "asked without root: sudo needs a password to become root"
     assert "driver.holders" in host["notes"][1]
@@ -182,7 +182,9 @@ def test_the_image_is_the_inventorys_where_none_is_given(tmp_path: Path, connect
     digest = "sha256:" + "0" * 64
     image = "image: 'pytorch/pytorch:{{ tag }}'"
     said = f"  vars: {{tag: 2.7.0-cuda12.6-cudnn9-runtime, {image}, image_digest: '{digest}'}}\n"
-    (host,) = made(live(inventory(tmp_path, said, ("gpu01",)), PLAIN, Scrubber()), image=None)["hosts"]
+    (host,) = made(live(inventory(tmp_path, said, ("gpu01",)), PLAIN, Scrubber(), SHIPPED), image=None)[
+        "hosts"
+    ]
     assert host["image"] == f"{CU126}@{digest}"
     assert "audit.image.no_digest" not in {one["id"] for one in host["findings"]}
 
@@ -191,7 +193,9 @@ def test_an_image_of_the_inventory_that_is_none_is_bad_input_naming_the_host(
     tmp_path: Path, connector: Any
 ) -> None:
     connector.hosts = {"gpu01": health_facts("t4")}
-    hosts = live(inventory(tmp_path, "  vars: {image: 'Not An Image'}\n", ("gpu01",)), PLAIN, Scrubber())
+    hosts = live(
+        inventory(tmp_path, "  vars: {image: 'Not An Image'}\n", ("gpu01",)), PLAIN, Scrubber(), SHIPPED
+    )
     with pytest.raises(InputError, match="gpu01: "):
         made(hosts, image=None)
 
@@ -199,7 +203,10 @@ def test_an_image_of_the_inventory_that_is_none_is_bad_input_naming_the_host(
 def test_what_the_inventorys_model_needs_is_held_against_the_gpu(tmp_path: Path, connector: Any) -> None:
     connector.hosts = {"gpu01": health_facts("t4")}
     hosts = live(
-        inventory(tmp_path, "  vars: {training_model: {parameters_b: 7}}\n", ("gpu01",)), PLAIN, Scrubber()
+        inventory(tmp_path, "  vars: {training_model: {parameters_b: 7}}\n", ("gpu01",)),
+        PLAIN,
+        Scrubber(),
+        SHIPPED,
     )
     (host,) = made(hosts)["hosts"]
     assert "audit.memory.model" in {one["id"] for one in host["findings"]}
@@ -223,22 +230,23 @@ def test_stored_reports_say_how_old_they_are_and_a_host_without_one_is_not_well(
     tmp_path: Path, store: Store
 ) -> None:
     keep(store, "a" * 12, "gpu01", health_facts("t4"))
-    found = made(stored(inventory(tmp_path), PLAIN, store), "store")
+    found = made(stored(inventory(tmp_path), PLAIN, store, SHIPPED), "store")
     assert found["reports"] == {"oldest": "2026-11-30T12:00:00Z", "newest": "2026-11-30T12:00:00Z"}
     assert [(host["status"], host["run"]) for host in found["hosts"]] == [
         ("runs_with_warnings", "a" * 12),
         ("no_report", None),
     ]
     assert found["exit_code"] == ExitCode.FINDINGS
-    assert made(stored(inventory(tmp_path), PLAIN, store), "store", options=Options(allow_unknown=True))[
-        "exit_code"
-    ] == (ExitCode.FINDINGS)
+    assert made(
+        stored(inventory(tmp_path), PLAIN, store, SHIPPED), "store", options=Options(allow_unknown=True)
+    )["exit_code"] == (ExitCode.FINDINGS)
 
 
 def test_the_same_reports_make_the_same_bytes(tmp_path: Path, store: Store) -> None:
     keep(store, "a" * 12, "gpu01", health_facts("t4"))
     texts = {
-        json.dumps(made(stored(inventory(tmp_path), PLAIN, store), "store", best=True)) for _ in range(3)
+        json.dumps(made(stored(inventory(tmp_path), PLAIN, store, SHIPPED), "store", best=True))
+        for _ in range(3)
     }
     assert len(texts) == 1
 
@@ -254,12 +262,12 @@ def test_a_folder_of_reports(tmp_path: Path) -> None:
     (folder / "facts.json").write_text(json.dumps(health_facts("t4", {"identity.hostname": "gpu07"})))
     (folder / "run.json").write_text(json.dumps({"schema": "fleet.run/1"}))
     (folder / "other.json").write_text("[]")
-    found = made(of_folder(folder, None, PLAIN), "folder")
+    found = made(of_folder(folder, None, PLAIN, SHIPPED), "folder")
     assert [(host["name"], host["run"], host["status"]) for host in found["hosts"]] == [
         ("gpu02", "7f3a", "does_not_run"),
         ("gpu07", None, "runs_with_warnings"),
     ]
-    found = made(of_folder(folder, inventory(tmp_path), PLAIN), "folder")
+    found = made(of_folder(folder, inventory(tmp_path), PLAIN, SHIPPED), "folder")
     assert [(host["name"], host["status"]) for host in found["hosts"]] == [
         ("gpu01", "no_report"),
         ("gpu02", "does_not_run"),
@@ -268,10 +276,10 @@ def test_a_folder_of_reports(tmp_path: Path) -> None:
 
 def test_a_folder_without_reports_or_with_broken_ones_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no report of a host"):
-        of_folder(tmp_path, None, PLAIN)
+        of_folder(tmp_path, None, PLAIN, SHIPPED)
     (tmp_path / "gpu01.json").write_text('{"schema": ')
     with pytest.raises(InputError, match=r"gpu01\.json cannot be read as JSON"):
-        of_folder(tmp_path, None, PLAIN)
+        of_folder(tmp_path, None, PLAIN, SHIPPED)
 
 
 # -- judging ----------------------------------------------------------------------------------------
@@ -318,7 +326,7 @@ def test_what_is_supposed_is_judged() -> None:
 def test_every_gpu_has_its_own_status(tmp_path: Path) -> None:
     facts = health_facts("h100", {"gpus.3.device_id": "1b06", "gpus.3.name": "NVIDIA GeForce GTX 1080 Ti"})
     (tmp_path / "one.json").write_text(json.dumps(facts))
-    (host,) = made(of_folder(tmp_path, None, PLAIN), "folder")["hosts"]
+    (host,) = made(of_folder(tmp_path, None, PLAIN, SHIPPED), "folder")["hosts"]
     bad = [gpu["address"] for gpu in host["gpus"] if gpu["status"] == "does_not_run"]
     about = {one["gpu"] for one in host["findings"] if one["id"] == "audit.image.arch"}
     assert about == {"0000:61:00.0"}
@@ -327,9 +335,43 @@ def test_every_gpu_has_its_own_status(tmp_path: Path) -> None:
 
 def test_hosts_without_gpus_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(healthy_facts()))
-    found = made(of_folder(tmp_path, None, PLAIN), "folder", best=True)
+    found = made(of_folder(tmp_path, None, PLAIN, SHIPPED), "folder", best=True)
     assert found["counts"] == {"no_gpu": 1}
     assert found["best_image"] == {"one": None, "groups": [], "refused": []}
+
+
+def test_a_tag_that_cannot_exist_counts_on_a_host_without_gpus_too(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(healthy_facts()))
+    hosts = of_folder(tmp_path, None, PLAIN, SHIPPED)
+    found = made(hosts, "folder", image="pytorch/pytorch:2.7.0-cuda11.8-cudnn8-runtime", best=True)
+    (host,) = found["hosts"]
+    assert (host["status"], found["exit_code"]) == ("does_not_run", ExitCode.FINDINGS)
+    assert [one["id"] for one in host["findings"]] == ["audit.image.no_such_tag"]
+    (change,) = host["smallest_change"]["changes"]
+    assert change["to"] == "pytorch/pytorch:2.7.0-cuda11.8-cudnn9-runtime"
+    assert found["best_image"] == {"one": None, "groups": [], "refused": []}
+    other = made(hosts, "folder", image="registry.example.net/own:1")
+    assert other["counts"] == {"no_gpu": 1}
+
+
+def test_a_report_older_than_it_may_be_is_stale_and_not_judged(tmp_path: Path, store: Store) -> None:
+    noon = 1_796_040_000.0  # 2026-11-30T12:00:00Z, when these facts were collected
+    keep(store, "a" * 12, "gpu01", health_facts("t4"))
+    hosts = stored(inventory(tmp_path), PLAIN, store, SHIPPED)
+    outdate(hosts, 3600, noon + 3600)
+    assert [host.stale for host in hosts] == [False, False]
+    outdate(hosts, 3600, noon + 3601)
+    found = made(hosts, "store", best=True, options=Options(allow_unknown=True))
+    assert validate(found, "audit") == []
+    assert found["counts"] == {"stale": 1, "no_report": 1}
+    assert found["exit_code"] == ExitCode.FINDINGS
+    one = found["hosts"][0]
+    assert (one["status"], one["findings"], one["smallest_change"]) == ("stale", [], None)
+    assert "2026-11-30T12:00:00Z" in one["error"]
+    assert found["best_image"] == {"one": None, "groups": [], "refused": []}
+    hosts[0].collected_at = None
+    outdate(hosts, 3600, noon)
+    assert hosts[0].stale
 
 
 def test_an_image_that_was_inspected_on_one_host_is_known_for_all_with_its_digest(tmp_path: Path) -> None:
@@ -343,9 +385,11 @@ def test_an_image_that_was_inspected_on_one_host_is_known_for_all_with_its_diges
     checked = health_facts("t4", {"container_check": check, "identity.hostname": "a"})
     (tmp_path / "a.json").write_text(json.dumps(checked))
     (tmp_path / "b.json").write_text(json.dumps(pascal({"identity.hostname": "b"})))
-    found = made(of_folder(tmp_path, None, PLAIN), "folder", image=f"registry.example.net/own:1@{digest}")
+    found = made(
+        of_folder(tmp_path, None, PLAIN, SHIPPED), "folder", image=f"registry.example.net/own:1@{digest}"
+    )
     assert [host["status"] for host in found["hosts"]] == ["runs_with_warnings", "does_not_run"]
-    found = made(of_folder(tmp_path, None, PLAIN), "folder", image="registry.example.net/own:1")
+    found = made(of_folder(tmp_path, None, PLAIN, SHIPPED), "folder", image="registry.example.net/own:1")
     assert {host["status"] for host in found["hosts"]} == {"unknown"}
 
 

@@ -42,7 +42,8 @@ def best(
     catalogue: Catalogue | None = None,
 ) -> Best:
     """The best images for hosts by name. ``flavour``: runtime or devel."""
-    newest = _unlike(candidates(flavour, catalogue or load()), options)
+    known = catalogue or next((subject.catalogue for subject in subjects.values()), None) or load()
+    newest = _unlike(candidates(flavour, known), options)
     alike: dict[Subject, list[str]] = {}
     for name, subject in subjects.items():
         alike.setdefault(subject, []).append(name)

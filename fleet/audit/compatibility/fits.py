@@ -8,7 +8,7 @@ from typing import Literal
 
 from fleet.audit.compatibility.rule import Case
 from fleet.audit.compatibility.subject import NOTHING, Subject
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.cuda import Fit, ForwardCompatibility, Toolkit
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.images import Image
@@ -25,25 +25,25 @@ _CAPABILITY = re.compile(r"(\d+)\.(\d+)([a-z]*)")
 
 
 @cache
-def minor_of(cuda: str) -> Toolkit | None:
+def minor_of(cuda: str, catalogue: Catalogue) -> Toolkit | None:
     """The first general release of a CUDA minor (12.8): driver API and PTX change with the minor alone.
 
     Where NVIDIA's table has none of that minor, the first that is known.
     """
     minor = release(".".join(cuda.split(".")[:2]))
-    fitting = [one for one in load().cuda.all if one.version.begins_with(minor)]
+    fitting = [one for one in catalogue.cuda.all if one.version.begins_with(minor)]
     table = [one for one in fitting if one.native_basis == "table"]
     return next(iter(table or fitting), None)
 
 
-def toolkit_of(image: Image | None) -> Toolkit | None:
+def toolkit_of(image: Image | None, catalogue: Catalogue) -> Toolkit | None:
     """What an image's CUDA needs; None where the image, or its CUDA, is not known."""
-    return minor_of(image.cuda) if image is not None and image.cuda is not None else None
+    return minor_of(image.cuda, catalogue) if image is not None and image.cuda is not None else None
 
 
 def fit(case: Case) -> Fit | None:
     """How the image gets on with the loaded driver; None where either is not known."""
-    needed, driver = toolkit_of(case.image), case.subject.driver
+    needed, driver = toolkit_of(case.image, case.catalogue), case.subject.driver
     return needed.fit(driver) if needed is not None and isinstance(driver, Version) else None
 
 
@@ -52,7 +52,7 @@ def forward(case: Case) -> ForwardCompatibility | None:
     image, driver = case.image, case.subject.driver
     if image is None or image.cuda is None or not isinstance(driver, Version) or not brings_compat(image):
         return None
-    package = load().cuda.forward_package(image.cuda, driver.major)
+    package = case.catalogue.cuda.forward_package(image.cuda, driver.major)
     if package is None or not _eligible(case.subject) or not _activated(case):
         return None
     return package
@@ -77,18 +77,20 @@ def _activated(case: Case) -> bool:
     return not isinstance(toolkit, Version) or toolkit >= COMPAT_SINCE
 
 
-def code_for(image: Image, gpu: Gpu, architecture: object = None) -> Code:
+def code_for(image: Image, gpu: Gpu, architecture: object = None, *, wheel: bool = False) -> Code:
     """Whether an image carries code for a GPU. Of another processor than x86-64 its own list counts.
 
-    What official images have for aarch64 is not known: their builds' lists are of the wheels, and the scripts that make
-    the images install torch for the CPU there.
+    Of official images the builds' lists are of the wheels (``wheel``: it is these that are asked for): for aarch64 the
+    image itself has torch for the CPU alone, or there is none (:attr:`Image.aarch64`).
     """
+    if architecture == "aarch64" and image.aarch64 is not None and not wheel:
+        return "none"
     if image.arch_list is None:
         oldest = image.min_compute_capability
         return "none" if oldest is not None and gpu.capability < _capability(oldest) else "unknown"
     wanted = image.arch_list
     if architecture == "aarch64":
-        if image.arch_list_aarch64 is None or image.origin == "catalogue":
+        if image.arch_list_aarch64 is None or (image.origin == "catalogue" and not wheel):
             return "unknown"
         wanted = image.arch_list_aarch64
     if any(_runs_on(one, gpu.capability) for one in wanted):

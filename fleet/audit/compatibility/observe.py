@@ -19,17 +19,19 @@ from fleet.audit.driver import by_branch, holds, kernel_without_driver, parts, u
 from fleet.audit.facts import Facts, fact, releases, why_absent
 from fleet.audit.gpus import has_gpus, host_gpus
 from fleet.audit.interconnect import no_gpu_direct, redirecting_bridges, translating
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.versions import Version, release
 
 #: Upstream's version within a package's or a program's: ``1.1.5`` of ``1:1.1.5+ds1-1+deb12u1``.
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{1,4}(?:\.\d{1,4}){0,3})(?![\d.])")
 #: What distributions write into the versions of what they build themselves.
-_DISTRIBUTION = re.compile(r"\+dfsg|\+ds|~ds|ubuntu|\+deb\d+u")
+#: Not ``~ubuntu.24.04``, by which Docker says what a package of its own is for.
+_DISTRIBUTION = re.compile(r"\+dfsg|\+ds|~ds|(?<!~)ubuntu|\+deb\d+u")
 
 
-def observed(facts: Facts) -> Subject:
+def observed(facts: Facts, catalogue: Catalogue) -> Subject:
     """The host of a facts document."""
-    gpus = _gpus(facts)
+    gpus = _gpus(facts, catalogue)
     return Subject(
         gpus=gpus,
         architecture=fact(facts, "kernel.architecture"),
@@ -40,16 +42,14 @@ def observed(facts: Facts) -> Subject:
         **_containers(facts),
         **_interconnect(facts, gpus),
         reasons=_reasons(facts),
+        catalogue=catalogue,
     )
 
 
-def _gpus(facts: Facts) -> tuple[SubjectGpu, ...] | None:
+def _gpus(facts: Facts, catalogue: Catalogue) -> tuple[SubjectGpu, ...] | None:
     if fact(facts, "gpus") is None:
         return None
-    return tuple(
-        SubjectGpu(gpu.known.id if gpu.known is not None else None, gpu.device, gpu.addresses)
-        for gpu in host_gpus(facts)
-    )
+    return tuple(SubjectGpu.of(gpu.known, gpu.device, gpu.addresses) for gpu in host_gpus(facts, catalogue))
 
 
 def _nvswitches(facts: Facts) -> bool | None:
@@ -88,12 +88,13 @@ def _containers(facts: Facts) -> dict[str, Any]:
     found: dict[str, Any] = {
         "engine": _engine(facts, installed),
         "engine_cdi": fact(facts, "engine.cdi"),
+        "default_runtime": fact(facts, "engine.default_runtime"),
         "runc": _runc(installed),
         "toolkit": None if toolkit is None else _toolkit(toolkit),
         "podman": installed.get("podman"),
         "podman_docker": bool(fact(facts, "engine.podman_docker")),
         "kubelet": _evidence(facts, "kubelet"),
-        "containerd": _program(installed.get("containerd.io") or installed.get("containerd")),
+        "containerd": _containerd(installed),
     }
     if toolkit is None:
         return found
@@ -137,6 +138,13 @@ def _engine(facts: Facts, installed: Mapping[str, str]) -> Program | Missing | N
 def _runc(installed: Mapping[str, str]) -> Program | Missing:
     """runc by its package. Docker's containerd.io has one inside, and its version does not say which."""
     return _program(installed.get("runc")) or ABSENT
+
+
+def _containerd(installed: Mapping[str, str]) -> Program | None:
+    """containerd by its package: Docker's, else the distribution's."""
+    if "containerd.io" in installed:
+        return _program(installed["containerd.io"])
+    return _program(installed.get("containerd"), distribution=True)
 
 
 def _program(text: str | None, distribution: bool = False) -> Program | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fleet.audit.compatibility.observe import program, version_within
 from fleet.audit.compatibility.subject import ABSENT, NOTHING, Known, Missing, Program, Subject, SubjectGpu
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.versions import Version, driver_version
 from fleet.core.errors import InputError
 
@@ -23,6 +23,7 @@ FLAVOURS = ("open", "proprietary")
 
 
 def asked(
+    catalogue: Catalogue,
     gpu: str | Sequence[str],
     driver: str | None,
     modules: str | None,
@@ -36,31 +37,46 @@ def asked(
     if modules not in (None, *FLAVOURS):
         raise InputError(f"{modules!r} is no flavour of the kernel modules: {' or '.join(FLAVOURS)}")
     known: dict[str, Any] = {
-        "gpus": _gpus(names) if names else ABSENT,
-        "driver": _driver(driver),
+        "gpus": _gpus(names, catalogue) if names else ABSENT,
+        "driver": _driver(driver, catalogue),
         "modules": modules or ABSENT,
-        "os": _system(os),
+        "os": _system(os, catalogue),
         "engine": _program("Docker", docker),
         "toolkit": _toolkit(toolkit),
     }
-    return Subject(**known, **_more(more))
+    if isinstance(known["driver"], Version) and modules is not None:
+        offered(known["driver"], modules, catalogue)
+    return Subject(**known, **_more(more, catalogue), catalogue=catalogue)
 
 
-def _gpus(names: Sequence[str]) -> tuple[SubjectGpu, ...]:
-    products = {one.id: one for one in map(load().gpus.find, names)}
-    return tuple(SubjectGpu(one.id, one.pci[0].device) for one in products.values())
+def offered(driver: Version, modules: str, catalogue: Catalogue) -> None:
+    """Raises InputError where a driver's branch does not come with a flavour of the kernel modules."""
+    branch = catalogue.drivers.branch_of(driver)
+    if branch is None or modules in branch.kernel_modules:
+        return
+    raise InputError(
+        f"driver {driver} has no {modules} kernel modules: branch {branch.number} comes with"
+        f" {' or '.join(branch.kernel_modules)} ones alone",
+        remedy=f"--modules {branch.kernel_modules[0]}, or a driver of another branch:"
+        " fleet catalogue show driver",
+    )
 
 
-def _driver(text: str | None) -> Known:
+def _gpus(names: Sequence[str], catalogue: Catalogue) -> tuple[SubjectGpu, ...]:
+    products = {one.id: one for one in map(catalogue.gpus.find, names)}
+    return tuple(SubjectGpu.of(one, one.pci[0].device) for one in products.values())
+
+
+def _driver(text: str | None, catalogue: Catalogue) -> Known:
     if text is None:
         return ABSENT
-    return NOTHING if text in NONE else load().drivers.version(text)
+    return NOTHING if text in NONE else catalogue.drivers.version(text)
 
 
-def _system(text: str | None) -> tuple[str, str] | Missing:
+def _system(text: str | None, catalogue: Catalogue) -> tuple[str, str] | Missing:
     if text is None:
         return ABSENT
-    found = load().systems.find(text)
+    found = catalogue.systems.find(text)
     return found.distributions[0], found.version
 
 
@@ -84,7 +100,7 @@ def _toolkit(text: str | None) -> Known:
     return found
 
 
-def _more(more: Mapping[str, object]) -> dict[str, Any]:
+def _more(more: Mapping[str, object], catalogue: Catalogue) -> dict[str, Any]:
     names = {one.name for one in fields(Subject)}
     found: dict[str, Any] = {}
     for name, value in more.items():
@@ -93,7 +109,7 @@ def _more(more: Mapping[str, object]) -> dict[str, Any]:
         if value is None:
             continue
         if name == "fabric_manager":
-            found |= {"fabric_manager": _driver(str(value)), "nvswitches": True}
+            found |= {"fabric_manager": _driver(str(value), catalogue), "nvswitches": True}
         elif name == "runc":
             found["runc"] = _program("runc", str(value))
         elif name == "cdi":

@@ -16,13 +16,15 @@ from fleet.audit.compatibility.rules import (
     image_name,
     interconnect,
     mixed,
+    require_cuda,
     system,
     toolkit,
     unknown,
 )
 
 THEMES: tuple[ModuleType, ...] = (
-    unknown, driver_floor, driver_gpu, driver_support, driver_state, image, image_name, toolkit, cdi, docker,
+    unknown, driver_floor, driver_gpu, driver_support, driver_state, image, image_name, toolkit, cdi, require_cuda,
+    docker,
     system, interconnect, mixed,
 )  # fmt: skip
 

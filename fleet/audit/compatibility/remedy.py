@@ -20,7 +20,7 @@ from fleet.audit.compatibility.subject import Program, Subject
 from fleet.audit.compatibility.verdict import judge
 from fleet.audit.compatibility.whatif import Change, changed, common_choices, has
 from fleet.audit.findings import Finding, Severity
-from fleet.catalogue.catalogue import Catalogue, load
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.container_toolkit import toolkit_floor, toolkit_versions
 from fleet.catalogue.drivers import TYPE_NAMES, Branch
 from fleet.catalogue.images import Image, NoSuchTag, NotInCatalogue
@@ -61,34 +61,31 @@ class Option:
 
 
 @lru_cache(maxsize=50_000)
-def smallest(
-    subject: Subject, image: Asked, options: Options, catalogue: Catalogue | None = None
-) -> Remedy | None:
+def smallest(subject: Subject, image: Asked, options: Options) -> Remedy | None:
     """The smallest change after which the image runs; None where it runs now, and where no change here would do."""
-    known = catalogue or load()
     before = judge(subject, image, options).findings
     bad = _bad(before, options)
     if not bad:
         return None
     useful: list[Option] = []
     second: Option | None = None  # clears all, but then only PTX makes the image run
-    for option in _options(subject, image, known, options.on):
+    for option in _options(subject, image, options.on):
         if second is not None and option.kind != second.kind:
             break
-        after = judge(*changed(subject, image, option.change, known), options).findings
+        after = judge(*changed(subject, image, option.change), options).findings
         leaves = _bad(after, options)
         if not leaves and not any(one.id == PTX for one in after):
-            return _remedy(subject, image, option.change, options, known)
+            return _remedy(subject, image, option.change, options)
         if not leaves:
             second = second or option
         elif leaves < bad:
             useful.append(replace(option, leaves=leaves))
     if second is not None:
-        return _remedy(subject, image, second.change, options, known)
+        return _remedy(subject, image, second.change, options)
     for size in range(2, _MOST + 1):
         for change in _together(useful, size, bad):
-            if not _leaves(subject, image, change, options, known):
-                return _remedy(subject, image, change, options, known)
+            if not _leaves(subject, image, change, options):
+                return _remedy(subject, image, change, options)
     return None
 
 
@@ -113,21 +110,19 @@ def _bad(findings: Sequence[Finding], options: Options) -> frozenset[str]:
     return frozenset(f"{one.id} {one.gpu or ''}" for one in findings if one.severity in counted)
 
 
-def _leaves(
-    subject: Subject, image: Asked, change: Change, options: Options, known: Catalogue
-) -> frozenset[str]:
-    after = judge(*changed(subject, image, change, known), options)
+def _leaves(subject: Subject, image: Asked, change: Change, options: Options) -> frozenset[str]:
+    after = judge(*changed(subject, image, change), options)
     return _bad(after.findings, options)
 
 
-def _remedy(subject: Subject, image: Asked, change: Change, options: Options, known: Catalogue) -> Remedy:
+def _remedy(subject: Subject, image: Asked, change: Change, options: Options) -> Remedy:
     before = judge(subject, image, options).findings
-    after = judge(*changed(subject, image, change, known), options).findings
+    after = judge(*changed(subject, image, change), options).findings
     left = {one.id for one in after}
     there = {(one.id, one.gpu) for one in before}
     return Remedy(
         change,
-        tuple(_steps(subject, image, change, known)),
+        tuple(_steps(subject, image, change)),
         tuple(dict.fromkeys(one.id for one in before if one.id not in left)),
         tuple(one for one in after if one.severity is not Severity.INFO and (one.id, one.gpu) not in there),
     )
@@ -136,8 +131,9 @@ def _remedy(subject: Subject, image: Asked, change: Change, options: Options, kn
 # -- what could be changed --------------------------------------------------------------------------
 
 
-def _options(subject: Subject, image: Asked, known: Catalogue, on: date) -> Iterator[Option]:
+def _options(subject: Subject, image: Asked, on: date) -> Iterator[Option]:
     """All there is to try, in the order of :data:`KINDS`; of alternatives the nearest first."""
+    known = subject.catalogue
     nothing = frozenset[str]()
     for toolkit in dict.fromkeys((toolkit_floor(known.files), toolkit_versions(known.files)[-1])):
         if not isinstance(subject.toolkit, Version) or subject.toolkit < toolkit:
@@ -149,15 +145,16 @@ def _options(subject: Subject, image: Asked, known: Catalogue, on: date) -> Iter
     engine = engine_floor(known)
     if not isinstance(subject.engine, Program) or subject.engine.version < engine:
         yield Option("docker", Change(docker=engine.text), nothing)
-    yield from _drivers(subject, known, on)
+    yield from _drivers(subject, on)
     for one in nearest_images(image, known):
         yield Option("image", Change(image=one.reference), nothing)
 
 
-def _drivers(subject: Subject, known: Catalogue, on: date) -> Iterator[Option]:
+def _drivers(subject: Subject, on: date) -> Iterator[Option]:
     """The newest driver of each branch that serves every GPU: its own branch, then the one that lasts longest."""
     if not subject.has_gpus:
         return
+    known = subject.catalogue
     own = subject.driver.major if isinstance(subject.driver, Version) else None
     serving = {branch for branch, _ in common_choices(subject)}
     for branch in sorted(known.drivers.all, key=lambda one: _branch_rank(one, own, known, on)):
@@ -208,22 +205,22 @@ def engine_floor(known: Catalogue) -> Version:
 # -- in words ---------------------------------------------------------------------------------------
 
 
-def _steps(subject: Subject, image: Asked, change: Change, known: Catalogue) -> Iterator[Step]:
+def _steps(subject: Subject, image: Asked, change: Change) -> Iterator[Step]:
     """In the order to make them: the host first, then what runs on it."""
     order = ("driver", "fabric_manager", "docker", "toolkit", "cdi", "image")
     said = dict(change.items())
     for name in order:
         if name in said:
-            yield Step(name, said[name], _words(name, said[name], subject, image, known))
+            yield Step(name, said[name], _words(name, said[name], subject, image))
 
 
-def _words(name: str, to: str, subject: Subject, image: Asked, known: Catalogue) -> str:
+def _words(name: str, to: str, subject: Subject, image: Asked) -> str:
     if name == "image":
         before = image.reference if image is not None else ""
         repository, _, tag = to.rpartition(":")
         return f"image {tag}" if before.startswith(f"{repository}:") else f"image {to}"
     if name == "driver":
-        return f"driver {to}{_lasting(known.drivers.branch_of(to))}{_flavour(subject, to)}"
+        return f"driver {to}{_lasting(subject.catalogue.drivers.branch_of(to))}{_flavour(subject, to)}"
     if name == "docker":
         return f"{'docker' if has(subject.engine) else 'install docker'} {to}"
     if name == "toolkit":

@@ -13,6 +13,7 @@ from typing import Any
 from fleet.audit.compatibility.options import Options
 from fleet.audit.compatibility.subject import Subject
 from fleet.audit.findings import Finding, Severity
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.images import Image, NoSuchTag, NotInCatalogue
 
 Asked = Image | NoSuchTag | NotInCatalogue | None
@@ -33,6 +34,11 @@ class Case:
     def image(self) -> Image | None:
         """The image, where it is known."""
         return self.asked if isinstance(self.asked, Image) else None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What the host is judged by."""
+        return self.subject.catalogue
 
     @property
     def in_container(self) -> bool:

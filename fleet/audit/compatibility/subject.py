@@ -9,14 +9,14 @@ rules that need it are silent. A subject comes from facts (:func:`subject_of`) o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Literal
 
 from fleet.audit.facts import Facts
 from fleet.audit.gpus import HostGpu
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue, load
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.versions import Version
 
@@ -35,16 +35,20 @@ Known = Version | Missing | None
 
 @dataclass(frozen=True)
 class SubjectGpu:
-    """One product in a host. ``id`` is the catalogue's, None for one it does not have; no addresses: a question."""
+    """One product in a host. ``id`` is the catalogue's, None for one it does not have; no addresses: a question.
+
+    ``known`` is the product as the subject's catalogue has it.
+    """
 
     id: str | None
     device: str
     addresses: tuple[str, ...] = ()
+    known: Gpu | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def known(self) -> Gpu | None:
-        """The product as the catalogue has it."""
-        return _by_id().get(self.id) if self.id is not None else None
+    @classmethod
+    def of(cls, known: Gpu | None, device: str, addresses: tuple[str, ...] = ()) -> SubjectGpu:
+        """A product by what the catalogue has; None: it has none."""
+        return cls(known.id if known is not None else None, device, addresses, known)
 
     @property
     def name(self) -> str:
@@ -78,7 +82,8 @@ class Subject:
     proprietary. ``disk`` and ``library`` are its other parts, ``branches`` those of its packages, ``held`` and
     ``loose`` its packages on hold and not. ``next_kernel``: one that boots next without the driver's modules.
     ``operator``, ``podman``, ``kubelet``: the evidence. ``cdi``: the drivers that the specifications for GPUs were
-    written for. ``hook``: the program by which ``--gpus`` works without CDI.
+    written for. ``hook``: the program by which ``--gpus`` works without CDI. ``default_runtime``: the engine's.
+    ``catalogue``: what all of it is judged by, and by which its GPUs are known; two subjects are alike only by one.
     """
 
     gpus: tuple[SubjectGpu, ...] | Missing | None = ABSENT
@@ -100,6 +105,7 @@ class Subject:
     os: tuple[str, str] | Missing | None = ABSENT
     engine: Program | Missing | None = ABSENT
     engine_cdi: bool | None = None
+    default_runtime: str | None = None
     runc: Program | Missing | None = ABSENT
     toolkit: Known = ABSENT
     toolkit_mode: str | None = None
@@ -115,6 +121,15 @@ class Subject:
     acs_redirect: tuple[str, ...] = ()
     iommu_translating: bool = False
     reasons: tuple[tuple[str, str], ...] = ()
+    catalogue: Catalogue = field(default_factory=load, repr=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Once for each: hosts that are alike share a subject, and verdicts are looked up by it."""
+        return hash(tuple(getattr(self, one.name) for one in fields(self)))
 
     def why(self, path: str) -> str:
         """Why a value is None."""
@@ -174,6 +189,8 @@ class Subject:
         os: str | None = None,
         docker: str | None = None,
         toolkit: str | None = None,
+        *,
+        catalogue: Catalogue | None = None,
         **more: object,
     ) -> Subject:
         """What somebody asks about; see :func:`fleet.audit.compatibility.question.asked` for the rest.
@@ -182,16 +199,11 @@ class Subject:
         """
         from fleet.audit.compatibility.question import asked
 
-        return asked(gpu, driver, modules, os, docker, toolkit, more)
+        return asked(catalogue or load(), gpu, driver, modules, os, docker, toolkit, more)
 
 
-def subject_of(facts: Facts) -> Subject:
-    """The host of a facts document."""
+def subject_of(facts: Facts, catalogue: Catalogue | None = None) -> Subject:
+    """The host of a facts document, to be judged by a catalogue; the shipped one where none is given."""
     from fleet.audit.compatibility.observe import observed
 
-    return observed(facts)
-
-
-@cache
-def _by_id() -> dict[str, Gpu]:
-    return {gpu.id: gpu for gpu in load().gpus.all}
+    return observed(facts, catalogue or load())

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from fleet.audit.compatibility.subject import Subject
 from fleet.catalogue.advisories import Advisory, Component
-from fleet.catalogue.catalogue import load
 from fleet.catalogue.versions import Version
 
 _SHOWN = 3
@@ -14,7 +13,9 @@ _SHOWN = 3
 
 def open_ones(component: Component, version: Version, subject: Subject) -> list[Advisory]:
     """The weaknesses of a component that a host with this version has."""
-    return [one for one in load().advisories.lacking(component, version) if _concerns(one, subject)]
+    return [
+        one for one in subject.catalogue.advisories.lacking(component, version) if _concerns(one, subject)
+    ]
 
 
 def _concerns(advisory: Advisory, subject: Subject) -> bool:

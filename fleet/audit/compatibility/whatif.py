@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 
 from fleet.audit.compatibility.observe import version_within
-from fleet.audit.compatibility.question import FLAVOURS
+from fleet.audit.compatibility.question import FLAVOURS, offered
 from fleet.audit.compatibility.rule import Asked
 from fleet.audit.compatibility.subject import ABSENT, NOTHING, Missing, Subject
 from fleet.audit.gpus import Choice, choices
@@ -37,7 +37,7 @@ class Change:
     cdi: str | None = None
 
     @classmethod
-    def parse(cls, words: Iterable[str]) -> Change:
+    def parse(cls, words: Iterable[str], catalogue: Catalogue | None = None) -> Change:
         """``driver=580.159.04,image=…``, in any number of pieces. Raises InputError, with a suggestion."""
         said: dict[str, str] = {}
         for word in (part.strip() for words_ in words for part in words_.split(",")):
@@ -53,19 +53,20 @@ class Change:
             if name in said and said[name] != value:
                 raise InputError(f"--what-if {name} is said twice: {said[name]} and {value}")
             said[name] = value
-        return cls(**said).checked()
+        return cls(**said).checked(catalogue or load())
 
-    def checked(self) -> Change:
+    def checked(self, catalogue: Catalogue) -> Change:
         """Itself. Raises InputError for what is no version, no flavour and no image."""
-        if self.driver is not None:
-            load().drivers.version(self.driver)
+        driver = catalogue.drivers.version(self.driver) if self.driver is not None else None
         for name in ("toolkit", "docker"):
             if getattr(self, name) is not None:
                 _version(name, getattr(self, name))
         if self.modules not in (None, *FLAVOURS):
             raise InputError(f"{self.modules!r} is no flavour of the kernel modules: {' or '.join(FLAVOURS)}")
+        if driver is not None and self.modules is not None:
+            offered(driver, self.modules, catalogue)
         if self.image is not None:
-            load().images.look_up(self.image)
+            catalogue.images.look_up(self.image)
         return self
 
     def items(self) -> Iterator[tuple[str, str]]:
@@ -79,12 +80,10 @@ class Change:
 ASKABLE = ("driver", "image", "toolkit", "docker", "modules")
 
 
-def changed(
-    subject: Subject, image: Asked, change: Change, catalogue: Catalogue | None = None
-) -> tuple[Subject, Asked]:
+def changed(subject: Subject, image: Asked, change: Change) -> tuple[Subject, Asked]:
     """The host and the image as they would be. Raises InputError where a value is none."""
     if change.image is not None:
-        image = (catalogue or load()).images.look_up(change.image)
+        image = subject.catalogue.images.look_up(change.image)
     if change.toolkit is not None:
         subject = subject.with_toolkit(_version("toolkit", change.toolkit))
     if change.docker is not None:
@@ -122,7 +121,7 @@ def flavour_for(subject: Subject, version: Version) -> str | None:
 
 def common_choices(subject: Subject) -> frozenset[Choice]:
     """Branches and flavours that serve every GPU of a host that the catalogue knows."""
-    sets = [choices(known) for _, known in subject.known_gpus()]
+    sets = [choices(known, subject.catalogue) for _, known in subject.known_gpus()]
     return frozenset.intersection(*sets) if sets else frozenset()
 
 

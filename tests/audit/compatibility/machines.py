@@ -137,7 +137,7 @@ def _docker(facts: Json, version: str | None) -> None:
         installed["docker.io"] = version
     else:
         installed["docker-ce"] = installed["docker-ce-cli"] = f"5:{version}-1~debian.13~trixie"
-        installed["containerd.io"] = "2.3.1-1~debian.13~trixie"
+        installed["containerd.io"] = "2.3.5-1~debian.13~trixie"
 
 
 def _toolkit(facts: Json, version: str | None) -> None:
@@ -238,6 +238,12 @@ def _unknown(facts: Json, groups: list[str]) -> None:
         facts[group], facts[f"{group}_reason"] = None, "permission"
 
 
+def _distribution_containerd(facts: Json, version: str) -> None:
+    """containerd of the distribution in place of Docker's."""
+    facts["packages"]["installed"].pop("containerd.io", None)
+    facts["packages"]["installed"]["containerd"] = version
+
+
 def _sets(path: str) -> Callable[[Json, Any], None]:
     return lambda facts, value: set_path(facts, path, value)
 
@@ -253,6 +259,11 @@ _CHANGES: Mapping[str, Callable[[Json, Any], None]] = {
     "runc": _runc,
     "podman": _installs("podman"),
     "containerd": _installs("containerd.io"),
+    "distribution_containerd": _distribution_containerd,
+    "default_runtime": _sets("engine.default_runtime"),
+    "no_cdi": _sets("container_toolkit.cdi.specifications"),
+    "mode": _sets("container_toolkit.mode"),
+    "architecture": _sets("kernel.architecture"),
     "kubelet": _sets("kubelet.active"),
     "gpu_operator": _sets("gpu_operator.active"),
     "loaded": _no_driver,

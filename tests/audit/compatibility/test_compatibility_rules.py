@@ -60,6 +60,8 @@ EXPECTED = {
     "audit.docker.end_of_life": "W",
     "audit.docker.security": "W",
     "audit.runc.security": "W",
+    "audit.containerd.security": "W",
+    "audit.image.require_cuda": "E",
     "audit.containers.other": "W",
     "audit.os.end_of_life": "W",
     "audit.os.glibc": "E",

@@ -135,10 +135,21 @@ def test_every_gpu_of_a_product_has_its_finding() -> None:
     assert places == [gpu["address"] for gpu in healthy_gpu_facts()["gpus"]]
 
 
-def test_what_official_images_have_for_aarch64_is_not_known() -> None:
-    image = load().images.find("pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime")
+def test_official_images_have_nothing_for_gpus_on_aarch64_and_their_wheels_have() -> None:
+    image = load().images.find("pytorch/pytorch:2.9.1-cuda13.0-cudnn9-runtime")
     gpu = load().gpus.find("gh200-96")
     assert code_for(image, gpu) == "code"
-    assert code_for(image, gpu, "aarch64") == "unknown"
-    found = judge(subject_of(healthy_gpu_facts({"kernel.architecture": "aarch64"})), image, Options())
-    assert {one.severity for one in found.findings if one.id == "audit.image.arch"} == {Severity.UNKNOWN}
+    assert code_for(image, gpu, "aarch64") == "none"
+    assert code_for(image, gpu, "aarch64", wheel=True) == "code"
+    arm = subject_of(healthy_gpu_facts({"kernel.architecture": "aarch64"}))
+    devel = load().images.find("pytorch/pytorch:2.9.1-cuda13.0-cudnn9-devel")
+    said = {
+        (one.what.partition(":")[0], one.severity)
+        for each in (image, devel)
+        for one in judge(arm, each, Options()).findings
+        if one.id == "audit.image.arch"
+    }
+    assert said == {
+        ("this image has torch for the CPU alone on aarch64", Severity.ERROR),
+        ("this image is for x86-64 alone, and the host is aarch64", Severity.ERROR),
+    }

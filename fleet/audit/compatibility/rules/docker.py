@@ -1,4 +1,4 @@
-"""Docker Engine and runc: there, able to give GPUs, supported, and with the fixes of known weaknesses.
+"""Docker Engine, containerd and runc: there, able to give GPUs, supported, and with the fixes of known weaknesses.
 
 Branches, features and floors are in ``fleet/catalogue/data/docker.yaml``, weaknesses in ``advisories.yaml``, all by
 upstream's versions. A distribution fixes without raising those, so what it built is not judged by them:
@@ -8,13 +8,12 @@ a remark says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with_caveat
 from fleet.audit.compatibility.subject import NOTHING, Program
 from fleet.audit.compatibility.weaknesses import caveat, listed, open_ones, with_numbers
 from fleet.audit.findings import Finding, Severity
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.docker import feature_since
 from fleet.catalogue.entries import Entry
 from fleet.catalogue.runtimes import RuntimeBranch
@@ -44,15 +43,15 @@ def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
 @rule("audit.docker.floor", known_bad=KnownBad({"engine.version": "18.09.9"}))
 def floor(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The engine is new enough for ``--gpus``."""
-    engine, since = _engine(case), feature_since("gpus")
+    engine, since = _engine(case), feature_since("gpus", case.catalogue.files)
     if engine is None or engine.version >= since:
         return
     yield self.finding(
         f"Docker {engine.text} does not know --gpus, which came with {since}",
         observed=engine.text,
         limit=str(since),
-        source=_entry("features", "gpus").provenance.source("since"),
-        remedy=f"Docker {_entry('floors', 'engine')['version']} or newer",
+        source=_entry(case.catalogue, "features", "gpus").provenance.source("since"),
+        remedy=f"Docker {_floor(case)} or newer",
     )
 
 
@@ -62,7 +61,7 @@ def end_of_life(self: AuditRule, case: Case) -> Iterator[Finding]:
     engine = _engine(case)
     if engine is None or engine.distribution:
         return
-    branch = _branch(engine.version)
+    branch = _branch(engine.version, case.catalogue)
     if branch is None or not branch.ended(case.options.on):
         return
     older, ended = not engine.version.begins_with(branch.version), branch.end_of_life
@@ -73,13 +72,13 @@ def end_of_life(self: AuditRule, case: Case) -> Iterator[Finding]:
         observed=engine.text,
         limit=ended,
         source=branch.provenance.source("end_of_life"),
-        remedy=f"Docker {_entry('floors', 'engine')['version']} or newer",
+        remedy=f"Docker {_floor(case)} or newer",
     )
 
 
-def _branch(version: Version) -> RuntimeBranch | None:
+def _branch(version: Version, catalogue: Catalogue) -> RuntimeBranch | None:
     """The branch of a version; for one older than all that are known, the oldest. None for a newer one."""
-    runtimes = load().runtimes
+    runtimes = catalogue.runtimes
     oldest = runtimes.branches["engine"][-1]
     return runtimes.branch_of("engine", version) or (oldest if version < oldest.version else None)
 
@@ -94,7 +93,7 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
         yield _by_distribution(self, "Docker", engine)
         return
     unfixed = open_ones("engine", engine.version, case.subject)
-    enough = _enough(engine.version, case.options.on)
+    enough = _enough(engine.version, case)
     if not unfixed:
         return
     yield self.finding(
@@ -102,19 +101,21 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
         if not enough
         else f"whether Docker {engine.text} of the long term branch has the fixes of {listed(unfixed)} is not known",
         observed=with_numbers(engine.text, unfixed),
-        limit=str(_entry("floors", "engine")["version"]),
-        source=_entry("floors", "engine").provenance.source("version"),
-        remedy=f"Docker {_entry('floors', 'engine')['version']} or newer",
+        limit=_floor(case),
+        source=_entry(case.catalogue, "floors", "engine").provenance.source("version"),
+        remedy=f"Docker {_floor(case)} or newer",
         severity=Severity.INFO if enough else None,
     )
 
 
-def _enough(version: Version, on: date) -> bool:
+def _enough(version: Version, case: Case) -> bool:
     """Whether the catalogue calls a version of the long term branch safe, which gets fixes until its end."""
-    long_term = _entry("floors", "engine_long_term")
+    long_term = _entry(case.catalogue, "floors", "engine_long_term")
     fixed = release(long_term["version"])
     branch = release(".".join(map(str, fixed.numbers[:2])))
-    return version.begins_with(branch) and version >= fixed and on <= last_day(long_term["until"])
+    return (
+        version.begins_with(branch) and version >= fixed and case.options.on <= last_day(long_term["until"])
+    )
 
 
 @rule(
@@ -146,6 +147,35 @@ def runc_security(self: AuditRule, case: Case) -> Iterator[Finding]:
     )
 
 
+@rule(
+    "audit.containerd.security",
+    severity=Severity.WARNING,
+    known_bad=KnownBad({"packages.installed": {"containerd.io": "1.7.28-1~debian.12~bookworm"}}),
+)
+def containerd_security(self: AuditRule, case: Case) -> Iterator[Finding]:
+    """containerd has the fixes of every weakness known; of those in its part for kubelets, where there is one.
+
+    A remark where a distribution built it.
+    """
+    containerd = case.subject.containerd
+    if case.options.where != "container" or containerd is None:
+        return
+    if containerd.distribution:
+        yield _by_distribution(self, "containerd", containerd)
+        return
+    unfixed = open_ones("containerd", containerd.version, case.subject)
+    if not unfixed:
+        return
+    fixed = max(one.fix_for(containerd.version) for one in unfixed)
+    yield self.finding(
+        with_caveat(f"containerd {containerd.version} has {listed(unfixed)}", caveat(unfixed)),
+        observed=with_numbers(containerd.version.text, unfixed),
+        limit=str(fixed),
+        source=unfixed[-1].provenance.source("fixed_in"),
+        remedy=f"containerd.io {fixed} or newer, of Docker's repository",
+    )
+
+
 def _by_distribution(self: AuditRule, name: str, program: Program) -> Finding:
     return self.finding(
         f"{name} {program.text} is built by the distribution, whose fixes its version does not tell",
@@ -157,5 +187,10 @@ def _by_distribution(self: AuditRule, name: str, program: Program) -> Finding:
     )
 
 
-def _entry(section: str, name: str) -> Entry:
-    return next(one for one in load().files.section("docker", section) if one.id == name)
+def _floor(case: Case) -> str:
+    """The first engine without a known weakness."""
+    return str(_entry(case.catalogue, "floors", "engine")["version"])
+
+
+def _entry(catalogue: Catalogue, section: str, name: str) -> Entry:
+    return next(one for one in catalogue.files.section("docker", section) if one.id == name)

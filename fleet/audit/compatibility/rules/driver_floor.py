@@ -21,7 +21,6 @@ from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with
 from fleet.audit.compatibility.subject import NOTHING
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import best_branch
-from fleet.catalogue.catalogue import load
 from fleet.catalogue.cuda import Fit, Toolkit
 
 _RUNTIME_130 = "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime@sha256:" + "0" * 64
@@ -46,7 +45,7 @@ def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
     subject = case.subject
     if not subject.has_gpus or subject.driver is not NOTHING:
         return
-    best = best_branch(subject.host_gpus)
+    best = best_branch(subject.host_gpus, catalogue=subject.catalogue)
     there = subject.installed
     yield self.finding(
         f"driver {there} is installed and not loaded" if there else "there is no driver for the GPUs",
@@ -64,7 +63,7 @@ def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
 @rule("audit.driver.floor_cuda", known_bad=KnownBad(_driver("550.163.01"), _RUNTIME_130))
 def floor_cuda(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The driver is not older than what the image's CUDA needs at the least."""
-    needed = toolkit_of(case.image)
+    needed = toolkit_of(case.image, case.catalogue)
     if needed is None or fit(case) != "too_old" or forward(case) is not None:
         return
     floor = needed.minor_version_floor or needed.native_driver or needed.branch
@@ -90,7 +89,7 @@ def floor_cuda(self: AuditRule, case: Case) -> Iterator[Finding]:
 )
 def minor_version(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The driver is the image's CUDA's own, or newer: nothing rests on minor-version compatibility."""
-    needed = toolkit_of(case.image)
+    needed = toolkit_of(case.image, case.catalogue)
     if needed is None or fit(case) != "minor_version":
         return
     native = needed.native_driver or needed.branch
@@ -114,7 +113,7 @@ def minor_version(self: AuditRule, case: Case) -> Iterator[Finding]:
 )
 def forward_compatibility(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The driver is new enough by itself, without the forward compatibility package of the image."""
-    package, needed = forward(case), toolkit_of(case.image)
+    package, needed = forward(case), toolkit_of(case.image, case.catalogue)
     if package is None or needed is None or fit(case) != "too_old":
         return
     yield self.finding(
@@ -148,8 +147,8 @@ def _floor_source(needed: Toolkit) -> str:
 
 def _newer(case: Case, needed: Toolkit, enough: tuple[Fit, ...] = ("native",)) -> str:
     """What to do: a driver that serves all GPUs of the host and fits well enough, else an image of an older CUDA."""
-    best = best_branch(case.subject.host_gpus)
-    branch = load().drivers.branch(best) if best is not None else None
+    best = best_branch(case.subject.host_gpus, catalogue=case.catalogue)
+    branch = case.catalogue.drivers.branch(best) if best is not None else None
     if branch is not None and needed.fit(branch.latest) in enough:
         return f"driver {branch.latest} (branch {branch.number})"
     other = "an image of an older CUDA"

@@ -12,7 +12,7 @@ from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with
 from fleet.audit.compatibility.subject import Subject
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import best_branch, flavour_fits
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.versions import Version
 
@@ -31,7 +31,7 @@ def floor_gpu(self: AuditRule, case: Case) -> Iterator[Finding]:
         support = known.support(driver)
         if support not in ("too_old", "not_listed", "unknown"):
             continue
-        what, limit, source, severity = _floor(known, driver, support)
+        what, limit, source, severity = _floor(known, driver, support, case.catalogue)
         for place in gpu.places:
             yield self.finding(
                 what,
@@ -44,7 +44,9 @@ def floor_gpu(self: AuditRule, case: Case) -> Iterator[Finding]:
             )
 
 
-def _floor(known: Gpu, driver: Version, support: str) -> tuple[str, str | None, str, Severity | None]:
+def _floor(
+    known: Gpu, driver: Version, support: str, catalogue: Catalogue
+) -> tuple[str, str | None, str, Severity | None]:
     """Sentence, limit, source and severity where it is not an error."""
     family = known.architecture
     if support == "too_old":
@@ -61,7 +63,7 @@ def _floor(known: Gpu, driver: Version, support: str) -> tuple[str, str | None, 
             known.provenance.source(field),
             None,
         )
-    newest = _newest_listed(known)
+    newest = _newest_listed(known, catalogue)
     late = newest is not None and driver >= newest
     return (
         f"from which driver on {known.name} is listed is not in the catalogue; {driver} knows {family.name}",
@@ -85,9 +87,9 @@ def _before_its_family(known: Gpu, driver: Version) -> tuple[str, str, str, None
     return with_caveat(what, known.provenance.caveat(field)), floor, known.provenance.source(field), None
 
 
-def _newest_listed(known: Gpu) -> Version | None:
+def _newest_listed(known: Gpu, catalogue: Catalogue) -> Version | None:
     """The driver by which every other product of the architecture was listed, as far as that is known."""
-    same = (one for one in load().gpus.all if one.architecture.id == known.architecture.id)
+    same = (one for one in catalogue.gpus.all if one.architecture.id == known.architecture.id)
     floors = [floor for one in same if (floor := one.first_listed or one.min_driver) is not None]
     return max(floors, default=None)
 
@@ -157,8 +159,8 @@ def _flavour(self: AuditRule, case: Case, wrong: str, words: str, right: str) ->
 
 def _serving(subject: Subject) -> str:
     """The driver to take: the newest of the best branch that serves every GPU of the host."""
-    best = best_branch(subject.host_gpus)
-    branch = load().drivers.branch(best) if best is not None else None
+    best = best_branch(subject.host_gpus, catalogue=subject.catalogue)
+    branch = subject.catalogue.drivers.branch(best) if best is not None else None
     if branch is None:
         return "take a GPU out: no driver serves all that are here"
     return f"driver {branch.latest} (branch {branch.number})"

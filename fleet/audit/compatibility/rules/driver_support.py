@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with_caveat
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import best_branch
-from fleet.catalogue.catalogue import load
 from fleet.catalogue.drivers import TYPE_NAMES, Branch
 from fleet.catalogue.versions import Version
 
@@ -20,7 +19,7 @@ def _branch(case: Case) -> tuple[Version, Branch] | None:
     driver = case.subject.driver
     if not isinstance(driver, Version):
         return None
-    branch = load().drivers.branch_of(driver)
+    branch = case.catalogue.drivers.branch_of(driver)
     return (driver, branch) if branch is not None else None
 
 
@@ -32,7 +31,7 @@ def _branch(case: Case) -> tuple[Version, Branch] | None:
 def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
     """The driver's branch is in the catalogue."""
     driver = case.subject.driver
-    if not isinstance(driver, Version) or load().drivers.branch_of(driver) is not None:
+    if not isinstance(driver, Version) or case.catalogue.drivers.branch_of(driver) is not None:
         return
     yield self.finding(
         f"branch {driver.major} of driver {driver} is not in the catalogue: what it serves is not known",
@@ -54,7 +53,7 @@ def end_of_life(self: AuditRule, case: Case) -> Iterator[Finding]:
     if found is None:
         return
     driver, branch = found
-    support = load().drivers.support(branch, case.options.on)
+    support = case.catalogue.drivers.support(branch, case.options.on)
     if support == "ended":
         what = f"branch {branch.number} of driver {driver} is past its end of life, {branch.end_of_life}"
     elif support == "superseded":
@@ -82,7 +81,7 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
     if found is None or fix is None:
         return
     driver, branch = found
-    never = load().drivers.unfixed(branch)
+    never = case.catalogue.drivers.unfixed(branch)
     if driver >= fix.version and not never:
         return
     says = []
@@ -110,6 +109,6 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
 
 def _supported(case: Case) -> str:
     """The newest lasting branch that serves every GPU of the host."""
-    best = best_branch(case.subject.host_gpus)
-    branch = load().drivers.branch(best) if best is not None else None
+    best = best_branch(case.subject.host_gpus, catalogue=case.catalogue)
+    branch = case.catalogue.drivers.branch(best) if best is not None else None
     return f"driver {branch.latest} (branch {branch.number})" if branch is not None else "a newer branch"

@@ -12,11 +12,15 @@ from fleet.audit.compatibility.fits import code_for, fit, forward
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with_caveat
 from fleet.audit.compatibility.subject import SubjectGpu
 from fleet.audit.findings import Finding, Severity
-from fleet.catalogue.catalogue import load
+from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.images import Image
 from fleet.catalogue.versions import release
 
+AARCH64_SOURCE = (
+    "pytorch/pytorch .github/workflows/docker-release.yml and Dockerfile: runtime is built for amd64 and arm64, there"
+    " with torch for the CPU; devel for amd64 alone"
+)
 _CU128 = "pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime@sha256:" + "0" * 64
 _CU118 = "pytorch/pytorch:2.7.0-cuda11.8-cudnn9-runtime@sha256:" + "0" * 64
 _GTX_1080_TI = {"gpus.0.device_id": "1b06", "gpus.0.subsystem_id": "3752"}
@@ -29,7 +33,8 @@ def _gpus(case: Case) -> Iterator[tuple[Image, SubjectGpu, Gpu, str]]:
     if case.image is None:
         return
     for gpu, known in case.subject.known_gpus():
-        yield case.image, gpu, known, code_for(case.image, known, case.subject.architecture)
+        wheel = case.options.where == "host"
+        yield case.image, gpu, known, code_for(case.image, known, case.subject.architecture, wheel=wheel)
 
 
 @rule("audit.image.arch", known_bad=KnownBad(_GTX_1080_TI, _CU128))
@@ -46,9 +51,10 @@ def arch(self: AuditRule, case: Case) -> Iterator[Finding]:
             f"what code this image has for compute capability {known.compute_capability}"
             f"{_processor(case, image)} is not known"
             if unknown
-            else f"compute capability {known.compute_capability} is not in this image ({_span(image)})"
+            else _lacks(case, image, known)
         )
         field = "arch_list" if image.arch_list is not None else "min_compute_capability"
+        field = "aarch64" if _not_for_aarch64(case, image) else field
         for place in gpu.places:
             yield self.finding(
                 with_caveat(f"{what}: {known.name}", _caveat(image, field)),
@@ -56,10 +62,10 @@ def arch(self: AuditRule, case: Case) -> Iterator[Finding]:
                 limit=None
                 if unknown
                 else list(image.arch_list or [f"{image.min_compute_capability} and newer"]),
-                source=_source(image, field),
+                source=_source(image, field, case.catalogue),
                 remedy="ask the image itself: torch.cuda.get_arch_list()"
                 if unknown
-                else _other(image, known),
+                else _other(image, known, case),
                 severity=Severity.UNKNOWN if unknown else None,
                 gpu=place,
             )
@@ -85,8 +91,8 @@ def ptx(self: AuditRule, case: Case) -> Iterator[Finding]:
                 ),
                 observed=known.compute_capability,
                 limit=list(image.arch_list or ()),
-                source=_source(image, "ptx"),
-                remedy=f"{_other(image, known)}; meanwhile keep CUDA_CACHE_PATH on a volume that stays",
+                source=_source(image, "ptx", case.catalogue),
+                remedy=f"{_other(image, known, case)}; meanwhile keep CUDA_CACHE_PATH on a volume that stays",
                 severity=Severity.UNKNOWN if "ptx" in image.unverified else None,
                 gpu=place,
             )
@@ -114,7 +120,7 @@ def ptx_jit(self: AuditRule, case: Case) -> Iterator[Finding]:
                 limit=f"a driver of CUDA {image.cuda}",
                 source="https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html:"
                 " PTX of a newer toolkit is not compiled",
-                remedy=f"a newer driver, or {_other(image, known)}",
+                remedy=f"a newer driver, or {_other(image, known, case)}",
                 gpu=place,
             )
 
@@ -128,10 +134,10 @@ def cudnn_gpu(self: AuditRule, case: Case) -> Iterator[Finding]:
     image = case.image
     if image is None or image.cudnn is None:
         return
-    support = load().cudnn.support(image.cudnn)
+    support = case.catalogue.cudnn.support(image.cudnn)
     for gpu, known in case.subject.known_gpus():
         capability = known.compute_capability
-        if support.serves(capability) if support else _between(image.cudnn, capability):
+        if support.serves(capability) if support else _between(image.cudnn, capability, case.catalogue):
             continue
         what = (
             f"cuDNN {image.cudnn} of this image serves compute capability {support.min_compute_capability} and newer,"
@@ -153,10 +159,10 @@ def cudnn_gpu(self: AuditRule, case: Case) -> Iterator[Finding]:
             )
 
 
-def _between(cudnn: str, capability: str) -> bool:
+def _between(cudnn: str, capability: str, catalogue: Catalogue) -> bool:
     """Whether releases known before and after one that is not both serve a GPU."""
     wanted = release(cudnn)
-    spans = load().cudnn.all
+    spans = catalogue.cudnn.all
     older = [one for one in spans if release(one.first) <= wanted]
     newer = [one for one in spans if release(one.first) > wanted]
     return bool(older and newer) and older[-1].serves(capability) and newer[0].serves(capability)
@@ -176,7 +182,7 @@ def not_verified(self: AuditRule, case: Case) -> Iterator[Finding]:
         f"what is known of this image was not all verified: {', '.join(image.unverified)}",
         observed=list(image.unverified),
         limit="verified",
-        source=_source(image, image.unverified[0]),
+        source=_source(image, image.unverified[0], case.catalogue),
         remedy="look into the image itself, once: fleet audit reads what the container check found on a host",
     )
 
@@ -209,16 +215,32 @@ def _span(image: Image) -> str:
     return f"it has {known[0]} to {known[-1]}" if known else "it has no code for GPUs"
 
 
+def _not_for_aarch64(case: Case, image: Image) -> bool:
+    """Whether the host is aarch64, and the image known to have nothing for GPUs there."""
+    return case.subject.architecture == "aarch64" and image.aarch64 is not None and case.in_container
+
+
+def _lacks(case: Case, image: Image, known: Gpu) -> str:
+    """What there is in the image in place of code for the GPU."""
+    if not _not_for_aarch64(case, image):
+        return f"compute capability {known.compute_capability} is not in this image ({_span(image)})"
+    if image.aarch64 == "absent":
+        return "this image is for x86-64 alone, and the host is aarch64"
+    return "this image has torch for the CPU alone on aarch64"
+
+
 def _processor(case: Case, image: Image) -> str:
     elsewhere = case.subject.architecture == "aarch64" and image.arch_list is not None
     return " on aarch64" if elsewhere else ""
 
 
-def _other(image: Image, gpu: Gpu) -> str:
+def _other(image: Image, gpu: Gpu, case: Case) -> str:
     """Another variant of the same torch that has code for a GPU, else words."""
+    if _not_for_aarch64(case, image):
+        return "an image that is built for aarch64 with CUDA, such as NVIDIA's own (nvcr.io/nvidia/pytorch)"
     fitting = [
         one
-        for one in load().images.all
+        for one in case.catalogue.images.all
         if one.origin == "catalogue"
         and (one.torch, one.flavour) == (image.torch, image.flavour)
         and code_for(one, gpu) == "code"
@@ -232,9 +254,11 @@ def _caveat(image: Image, field: str) -> str:
     return f"not verified: {field}" if field in image.unverified else ""
 
 
-def _source(image: Image, field: str) -> str:
+def _source(image: Image, field: str, catalogue: Catalogue) -> str:
+    if field == "aarch64":
+        return AARCH64_SOURCE
     if image.torch is not None and image.variant is not None and image.origin == "catalogue":
-        build = load().torch.find(image.torch, image.variant)
+        build = catalogue.torch.find(image.torch, image.variant)
         if build is not None:
             return build.provenance.source(field)
     if not image.provenance.layers:

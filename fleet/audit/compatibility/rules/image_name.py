@@ -51,7 +51,7 @@ def not_in_catalogue(self: AuditRule, case: Case) -> Iterator[Finding]:
             if asked.nearest
             else "have a host look into it, or add it to the site's catalogue",
         )
-    elif isinstance(asked, Image) and toolkit_of(asked) is None:
+    elif isinstance(asked, Image) and toolkit_of(asked, case.catalogue) is None:
         yield self.finding(
             f"CUDA {asked.cuda} of {asked.reference} is not in the catalogue"
             if asked.cuda

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 from fleet.audit.compatibility.fits import code_for
 from fleet.audit.compatibility.options import Options
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import at_odds, common, served_by
-from fleet.catalogue.catalogue import load
 from fleet.catalogue.gpus import Gpu
 
 _GTX_1080_TI = {"gpus.0.device_id": "1b06", "gpus.0.subsystem_id": "3752"}
@@ -47,7 +45,7 @@ def host(self: AuditRule, case: Case) -> Iterator[Finding]:
 def job(self: AuditRule, case: Case) -> Iterator[Finding]:
     """All GPUs that work on one job are of one compute capability."""
     own = {known.id for _, known in case.subject.known_gpus()}
-    by_id = {one.id: one for one in load().gpus.all}
+    by_id = {one.id: one for one in case.catalogue.gpus.all}
     for group in case.options.job_groups:
         gpus = [by_id[one] for one in group if one in by_id]
         if not own & set(group) or len({one.capability for one in gpus}) < 2:
@@ -65,7 +63,7 @@ def job(self: AuditRule, case: Case) -> Iterator[Finding]:
 def impossible(self: AuditRule, case: Case) -> Iterator[Finding]:
     """Some driver, and some image, serves all GPUs of a host."""
     gpus = case.subject.host_gpus
-    odd = at_odds(gpus)
+    odd = at_odds(gpus, case.catalogue)
     known = [one.known for one in (odd or gpus) if one.known is not None]
     names = " and ".join(dict.fromkeys(one.name for one in known))
     if odd:
@@ -77,7 +75,7 @@ def impossible(self: AuditRule, case: Case) -> Iterator[Finding]:
             source=known[0].architecture.provenance.source("last_branch"),
             remedy="take one kind out, or hand it on to virtual machines (vfio-pci)",
         )
-    elif len(known) > 1 and common(gpus) and not _images(tuple(one.id for one in known)):
+    elif len(known) > 1 and common(gpus, case.catalogue) and not _images(known, case):
         yield self.finding(
             f"no image of the catalogue has code for {names} together",
             observed=[one.compute_capability for one in known],
@@ -87,12 +85,10 @@ def impossible(self: AuditRule, case: Case) -> Iterator[Finding]:
         )
 
 
-@cache
-def _images(ids: tuple[str, ...]) -> bool:
-    """Whether some build of torch has code for all of these products."""
-    gpus = [one for one in load().gpus.all if one.id in ids]
+def _images(gpus: list[Gpu], case: Case) -> bool:
+    """Whether some image has code for all of these products."""
     return any(
         all(code_for(image, gpu) in ("code", "ptx") for gpu in gpus)
-        for image in load().images.all
+        for image in case.catalogue.images.all
         if image.arch_list is not None
     )

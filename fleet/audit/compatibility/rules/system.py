@@ -9,7 +9,6 @@ from fleet.audit.compatibility.rule import FITTING, AuditRule, Case, KnownBad, r
 from fleet.audit.compatibility.subject import NOTHING
 from fleet.audit.findings import Finding, Severity
 from fleet.audit.gpus import fabric_manager_for
-from fleet.catalogue.catalogue import load
 from fleet.catalogue.fabric import FabricNeeds
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.operating_systems import Release
@@ -20,7 +19,7 @@ _GIB = 2**30
 
 def _release(case: Case) -> Release | None:
     os = case.subject.os
-    return load().systems.release(*os) if isinstance(os, tuple) else None
+    return case.catalogue.systems.release(*os) if isinstance(os, tuple) else None
 
 
 @rule(
@@ -56,7 +55,7 @@ def glibc(self: AuditRule, case: Case) -> Iterator[Finding]:
     found, image = _release(case), case.image
     if case.options.where != "host" or found is None or image is None:
         return
-    build = load().torch.find(image.torch, image.variant) if image.torch and image.variant else None
+    build = case.catalogue.torch.find(image.torch, image.variant) if image.torch and image.variant else None
     if build is None or found.glibc is None or release(found.glibc) >= release(build.wheel_glibc):
         return
     yield self.finding(
@@ -74,7 +73,7 @@ def glibc(self: AuditRule, case: Case) -> Iterator[Finding]:
 def _needs(case: Case) -> FabricNeeds | None:
     """What must run beside the driver on this host; None, too, where nobody knows of NVSwitches."""
     gpus = [known for _, known in case.subject.known_gpus()]
-    return fabric_manager_for(gpus, case.subject.nvswitches is True)
+    return fabric_manager_for(gpus, case.subject.nvswitches is True, case.catalogue)
 
 
 @rule(

@@ -12,7 +12,6 @@ from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule
 from fleet.audit.compatibility.subject import NOTHING, Known, Program, Subject
 from fleet.audit.compatibility.weaknesses import listed, open_ones, with_numbers
 from fleet.audit.findings import Finding, Severity
-from fleet.catalogue.catalogue import load
 from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_floor, toolkit_repository
 from fleet.catalogue.docker import feature_since
 from fleet.catalogue.versions import Version, release
@@ -33,6 +32,7 @@ def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
     if not case.in_container or subject.toolkit is not NOTHING:
         return
     by_hand = subject.engine_cdi is True and isinstance(subject.cdi, tuple)
+    files = case.catalogue.files
     yield self.finding(
         "NVIDIA's container toolkit is not installed: "
         + (
@@ -43,9 +43,9 @@ def absent(self: AuditRule, case: Case) -> Iterator[Finding]:
         ),
         severity=Severity.WARNING if by_hand else None,
         observed=None,
-        limit=str(toolkit_floor()),
-        source=toolkit_repository().provenance.source("packages"),
-        remedy=f"install nvidia-container-toolkit {toolkit_floor()} or newer: fleet provision INVENTORY",
+        limit=str(toolkit_floor(files)),
+        source=toolkit_repository(files).provenance.source("packages"),
+        remedy=f"install nvidia-container-toolkit {toolkit_floor(files)} or newer: fleet provision INVENTORY",
     )
 
 
@@ -63,11 +63,11 @@ def security(self: AuditRule, case: Case) -> Iterator[Finding]:
     if not unfixed:
         return
     yield self.finding(
-        f"toolkit {toolkit} has {listed(unfixed)}; {toolkit_floor()} is the first without",
+        f"toolkit {toolkit} has {listed(unfixed)}; {toolkit_floor(case.catalogue.files)} is the first without",
         observed=with_numbers(toolkit.text, unfixed),
-        limit=str(toolkit_floor()),
+        limit=str(toolkit_floor(case.catalogue.files)),
         source=unfixed[-1].provenance.source("fixed_in"),
-        remedy=f"container toolkit {toolkit_floor()} or newer",
+        remedy=f"container toolkit {toolkit_floor(case.catalogue.files)} or newer",
     )
 
 
@@ -103,10 +103,10 @@ def engine(self: AuditRule, case: Case) -> Iterator[Finding]:
     subject, toolkit = case.subject, case.subject.toolkit
     if not case.in_container or not isinstance(toolkit, Version) or not isinstance(subject.engine, Program):
         return
-    version = subject.engine.version
-    no_cdi = _no_cdi(subject, version)
-    unread = toolkit >= cdi_0_7_since() and version < feature_since("cdi_spec_0_7")
-    wanted = feature_since("cdi_spec_0_7") if toolkit >= cdi_0_7_since() else feature_since("cdi_opt_in")
+    version, files = subject.engine.version, case.catalogue.files
+    no_cdi, newer = _no_cdi(subject, version), toolkit >= cdi_0_7_since(files)
+    unread = newer and version < feature_since("cdi_spec_0_7", files)
+    wanted = feature_since("cdi_spec_0_7" if newer else "cdi_opt_in", files)
     if subject.hook is False and (no_cdi or unread):
         yield self.finding(
             f"Docker {version} cannot give GPUs: nvidia-container-runtime-hook is not there, and"
@@ -114,7 +114,8 @@ def engine(self: AuditRule, case: Case) -> Iterator[Finding]:
             observed=version.text,
             limit=str(wanted),
             source="moby daemon/devices_nvidia_linux.go; NVIDIA's container toolkit guide",
-            remedy=f"install nvidia-container-toolkit whole, or Docker {feature_since('cdi_default')} or newer",
+            remedy="install nvidia-container-toolkit whole, or Docker"
+            f" {feature_since('cdi_default', files)} or newer",
         )
     elif unread:
         yield self.finding(
@@ -130,7 +131,7 @@ def engine(self: AuditRule, case: Case) -> Iterator[Finding]:
 
 def _no_cdi(subject: Subject, version: Version) -> str:
     """Why this engine gives nothing by CDI; empty where it does, or may."""
-    if version < feature_since("cdi_opt_in"):
+    if version < feature_since("cdi_opt_in", subject.catalogue.files):
         return f"Docker knows CDI from {feature_since('cdi_opt_in')} on"
     return "CDI is turned off in Docker" if subject.engine_cdi is False else ""
 
@@ -159,7 +160,7 @@ def other(self: AuditRule, case: Case) -> Iterator[Finding]:
             limit="GPUs in every engine that is there",
             source=f"{_TODAY}: CDI for podman, nvidia-ctk for containerd from {_CONTAINERD_SINCE} on",
             remedy="nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, and container toolkit"
-            f" {toolkit_floor()} or newer",
+            f" {toolkit_floor(case.catalogue.files)} or newer",
         )
 
 
@@ -168,10 +169,10 @@ def _podman(subject: Subject, toolkit: Known) -> Iterator[str]:
     if subject.podman is None:
         return
     version = version_within(subject.podman)
-    since = load().runtimes.cdi_0_7["podman"]
+    since = subject.catalogue.runtimes.cdi_0_7["podman"]
     if subject.cdi is NOTHING:
         yield f"podman {subject.podman} takes GPUs by CDI, and there is no specification"
-    elif _writes_cdi_0_7(toolkit) and version is not None and version < since:
+    elif _writes_cdi_0_7(subject, toolkit) and version is not None and version < since:
         yield f"podman {subject.podman} cannot read the CDI 0.7.0 of toolkit {toolkit} (from {since} on)"
 
 
@@ -179,12 +180,12 @@ def _kubelet(subject: Subject, toolkit: Known) -> Iterator[str]:
     """What keeps the pods of a kubelet, which containerd runs, from GPUs."""
     if subject.kubelet is None:
         return
-    since, containerd = load().runtimes.cdi_0_7["containerd"], subject.containerd
+    since, containerd = subject.catalogue.runtimes.cdi_0_7["containerd"], subject.containerd
     if isinstance(toolkit, Version) and toolkit < _CONTAINERD_SINCE:
         yield f"kubelet runs, and toolkit {toolkit} cannot configure containerd (from {_CONTAINERD_SINCE} on)"
-    elif _writes_cdi_0_7(toolkit) and containerd is not None and containerd.version < since:
+    elif _writes_cdi_0_7(subject, toolkit) and containerd is not None and containerd.version < since:
         yield f"containerd {containerd.text} cannot read the CDI 0.7.0 of toolkit {toolkit} (from {since} on)"
 
 
-def _writes_cdi_0_7(toolkit: Known) -> bool:
-    return isinstance(toolkit, Version) and toolkit >= cdi_0_7_since()
+def _writes_cdi_0_7(subject: Subject, toolkit: Known) -> bool:
+    return isinstance(toolkit, Version) and toolkit >= cdi_0_7_since(subject.catalogue.files)
