@@ -33,6 +33,10 @@ _DRIVER_PACKAGES = (
     "libnvidia-ptxjitcompiler", "libcuda1", "libnvcuvid1", "linux-modules-nvidia", "xserver-xorg-video-nvidia",
 )  # fmt: skip
 _NO_DRIVER = ("nvidia-driver-pinning", "nvidia-driver-assistant", "nvidia-driver-local-repo")
+#: Packages without a part of the driver: they depend on parts of their own version, and stay while those are held.
+_METAPACKAGE = re.compile(
+    r"(nvidia-driver|nvidia-open|cuda-drivers|nvidia-headless)(-\d{3})?(-server)?(-open)?"
+)
 #: Packages that a driver cannot be changed without.
 _BESIDE = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "nvidia-persistenced", "nvidia-modprobe")
 
@@ -202,7 +206,7 @@ def by_branch(facts: Facts, installed: Mapping[str, str]) -> dict[int, list[str]
 
 
 def holds(facts: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The installed packages of the driver's own versions: those on hold, and those that are not."""
+    """The installed packages of the driver's own versions: those on hold, and those that are not and could go alone."""
     held = fact(facts, "packages.held") or []
     there = parts(facts)
     versions = {there.loaded, there.library} - {None}
@@ -211,4 +215,5 @@ def holds(facts: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
         for name, version in sorted((fact(facts, "packages.installed") or {}).items())
         if goes_with_driver(name) and upstream(version) in versions
     ]
-    return tuple(name for name in mine if name in held), tuple(name for name in mine if name not in held)
+    loose = (name for name in mine if name not in held and not _METAPACKAGE.fullmatch(name))
+    return tuple(name for name in mine if name in held), tuple(loose)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fleet.audit.driver import holds
 from fleet.audit.findings import Finding
 from fleet.audit.rules import evaluate
 from tests.facts import healthy_gpu_facts
@@ -294,3 +295,16 @@ class TestRunfile:
     def test_a_preinstalled_driver_may_come_from_one(self) -> None:
         found = {"present": True, "version": "580.159.03", "evidence": "/usr/bin/nvidia-uninstall"}
         assert findings({"driver.runfile": found}, PREINSTALLED) == []
+
+
+def test_a_metapackage_that_is_not_held_cannot_go_alone() -> None:
+    """fleet holds the parts; a metapackage of an installation by hand depends on them in their version."""
+    facts = healthy_gpu_facts()
+    facts["packages"]["installed"].update(
+        {"nvidia-driver": "580.159.03-1", "cuda-drivers-580": "580.159.03-1"}
+    )
+    facts["packages"]["held"] = [*holds({**facts, "packages": {**facts["packages"], "held": []}})[1]]
+    assert not {"nvidia-driver", "nvidia-open", "cuda-drivers-580"} & set(facts["packages"]["held"])
+    assert holds(facts)[1] == ()
+    facts["packages"]["held"].remove("libcuda1")
+    assert holds(facts)[1] == ("libcuda1",)

@@ -132,7 +132,10 @@ def against(held: Image, found: Image) -> Image:
             digest=found.digest,
             unverified=found.unverified, provenance=found.provenance, differs=differs,
         )  # fmt: skip
-    other = {"require_cuda", *(name for name, _, _ in differs)}  # it is the image's own words that are enforced
+    other = {
+        "require_cuda",
+        *(name for name, _, _ in differs),
+    }  # it is the image's own words that are enforced
     filled = {name: value for name, value in told.items() if name in other or getattr(held, name) is None}
     seen = {"tag", *told, *(("ptx",) if found.arch_list is not None else ())} - set(found.unverified)
     unverified = tuple(name for name in held.unverified if name not in seen)

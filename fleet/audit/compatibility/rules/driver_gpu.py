@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule, with_caveat
 from fleet.audit.compatibility.subject import Subject
 from fleet.audit.findings import Finding, Severity
-from fleet.audit.gpus import best_branch, flavour_fits
+from fleet.audit.gpus import at_odds, best_branch, flavour_fits
 from fleet.catalogue.catalogue import Catalogue
 from fleet.catalogue.gpus import Gpu
 from fleet.catalogue.versions import Version
@@ -140,6 +140,7 @@ def impossible_open(self: AuditRule, case: Case) -> Iterator[Finding]:
 def _flavour(self: AuditRule, case: Case, wrong: str, words: str, right: str) -> Iterator[Finding]:
     if case.subject.modules != wrong:
         return
+    odd = at_odds(case.subject.host_gpus, case.catalogue)
     for gpu, known in case.subject.known_gpus():
         if known.open_kernel_modules is None or flavour_fits(known, wrong):
             continue
@@ -152,7 +153,9 @@ def _flavour(self: AuditRule, case: Case, wrong: str, words: str, right: str) ->
                 observed=wrong,
                 limit=right,
                 source=known.provenance.source("open_kernel_modules"),
-                remedy=f"install the same driver with {right} modules: nvidia_driver_modules: {right}",
+                remedy="see audit.mixed.impossible: another GPU of this host does not run with them"
+                if odd
+                else f"install the same driver with {right} modules: nvidia_driver_modules: {right}",
                 gpu=place,
             )
 
