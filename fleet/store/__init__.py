@@ -5,7 +5,7 @@
 import) is only imported by that thread, while the caller connects to its hosts.
 """
 
-from fleet.store.records import APPLYING, BaselineRow, HostRow, RunRow
+from fleet.store.records import APPLYING, BaselineRow, HostRow, RolloutRow, RunRow
 from fleet.store.store import Store
 
-__all__ = ["APPLYING", "BaselineRow", "HostRow", "RunRow", "Store"]
+__all__ = ["APPLYING", "BaselineRow", "HostRow", "RolloutRow", "RunRow", "Store"]
