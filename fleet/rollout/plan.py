@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet.core.errors import InputError, Problem
+from fleet.core.errors import InputError, Problem, RefusedError
 from fleet.rollout.members import Member
 from fleet.rollout.stages import stages_of
 from fleet.rollout.strategy import Strategy, check, limits_of
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Preview:
     """What was found on a host. None: not known, which is told apart from no.
 
     ``version``: what runs now. ``reboot``: whether the upgrade needs one. ``blocked``: why it may not be touched.
-    ``way_back``: whether the previous packages can still be had.
+    ``way_back``: whether the previous packages can still be had. ``missing``: what the upgrade needs and no repository
+    of this host offers; half a fleet on a version that the other half cannot get helps nobody, so it refuses the run.
     """
 
     version: str | None = None
@@ -31,6 +34,7 @@ class Preview:
     blocked: str | None = None
     remedy: str | None = None
     way_back: bool | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,12 @@ class Plan:
 
 
 def make_plan(strategy: Strategy, members: Sequence[Member], previews: Mapping[str, Preview]) -> Plan:
-    """The plan for these hosts. Raises InputError where what is left cannot be done by this strategy."""
+    """The plan for these hosts.
+
+    Raises RefusedError where what is wanted cannot be had on one of them, and InputError where what is left cannot be
+    done by this strategy.
+    """
+    _refuse_missing(members, previews)
     left_out = _left_out(strategy, members, previews)
     sorted_out = tuple(
         replace(one, left_out=left_out[one.name].why) if one.name in left_out else one for one in members
@@ -121,6 +130,21 @@ def make_plan(strategy: Strategy, members: Sequence[Member], previews: Mapping[s
         may_fail=strategy.max_failures.of(len(going)),
         strategy=strategy,
     )
+
+
+def _refuse_missing(members: Sequence[Member], previews: Mapping[str, Preview]) -> None:
+    found = {
+        member.name: missing
+        for member in members
+        if member.takes_part and (missing := previews.get(member.name, Preview()).missing) is not None
+    }
+    if found:
+        listed = "\n".join(f"  {host}: {missing}" for host, missing in list(found.items())[:_SHOWN])
+        more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise RefusedError(
+            f"what is wanted cannot be had on {len(found)} of {len(members)} hosts; none was changed\n{listed}{more}",
+            remedy="name a version that all repositories offer, or leave these hosts out with --limit",
+        )
 
 
 def _left_out(

@@ -63,7 +63,14 @@ class HostRecord:
 
     def detail(self) -> dict[str, Any]:
         """As the store keeps it, beside state and number."""
-        return {name: value for name, value in asdict(self).items() if name not in ("state", "number")}
+        # By hand: asdict copies deeply, which is most of what a decision costs.
+        return {
+            "counted": self.counted,
+            "turned": self.turned,
+            "last": self.last,
+            "way_back": self.way_back,
+            "touched": self.touched,
+        }
 
     @classmethod
     def kept(cls, state: str, number: int, detail: Mapping[str, Any]) -> HostRecord:
