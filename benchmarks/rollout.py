@@ -178,8 +178,8 @@ def measure(
     print(f"  out at once in a domain   {hosts.most_in_domain:8}     limit {per_domain or 'none'}")
     print(f"  ended                     {dict(states)}")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(f"  most memory so far        {most:8} MiB
-", flush=True)
+    print(f"  most memory so far        {most:8} MiB")
+    print(flush=True)
     return good
 
 

@@ -40,10 +40,9 @@ def read_strategy(
     InputError with every problem found.
     """
     given = {**_from_inventory(hosts), **{key: Given(value, None) for key, value in words.items()}}
-    if "canary" in words or "batches" in words:
-        given.pop("as_drained", None) if "as_drained" not in words and "batches" in words else None
-    if "as_drained" in words and "batches" not in words:
-        given.pop("batches", None)
+    for one, other in (("batches", "as_drained"), ("as_drained", "batches")):
+        if one in words and other not in words:
+            given.pop(other, None)  # what the inventory says of the other way is overridden, too
     problems: list[Problem] = []
     strategy = _parsed(given, problems)
     members = _members(hosts, strategy, given, excluded or {}, problems)

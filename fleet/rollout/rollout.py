@@ -28,7 +28,7 @@ from fleet.rollout.queue import StageQueue
 from fleet.rollout.record import COUNTED, Control, HostRecord, Phase, Result
 from fleet.rollout.stages import stages_of
 from fleet.rollout.states import Availability, State
-from fleet.rollout.steps import Situation, after_result, at_rest, moved
+from fleet.rollout.steps import RESTING, Situation, after_result, at_rest, moved
 from fleet.rollout.strategy import Strategy
 from fleet.rollout.window import Window
 
@@ -329,7 +329,7 @@ class Rollout:
         again = True
         while again:
             again = False
-            for host in unit.names:
+            for host in (name for name in unit.names if self._hosts[name].state in RESTING):
                 after = at_rest(self._hosts[host], self._at(host))
                 if after is not None:
                     self._move(host, after)

@@ -108,6 +108,10 @@ def _turned_back(record: HostRecord, situation: Situation, **changes: object) ->
     return moved(record, State.ROLLBACK_INSTALLING if back else State.FAILED, **changes)
 
 
+#: The states that :func:`at_rest` may have an answer for.
+RESTING = frozenset((State.WAITING, State.DRAINED, State.PROVEN))
+
+
 def at_rest(record: HostRecord, situation: Situation) -> HostRecord | None:
     """Where a host with no work in hand goes because of the others of its unit, or of the rollout; None: nowhere."""
     state = record.state

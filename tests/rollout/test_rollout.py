@@ -169,6 +169,15 @@ def test_a_host_that_went_down_meanwhile_keeps_others_from_being_drained() -> No
     assert [one.state for one in bench.rollout.next()] == [State.PREFLIGHT]
 
 
+def test_one_that_went_down_in_the_same_domain_keeps_it_from_being_drained_others_go_on() -> None:
+    fleet = members("a1@r1", "a2@r1", "b1@r2", "b2@r2")
+    bench = Bench(fleet, strategy(max_unavailable=4, max_unavailable_per_domain=1))
+    actions = bench.until(State.FETCHING)
+    bench.rollout.observe(down=["a2"])
+    bench.rollout.take([bench.answer(action) for action in actions])
+    assert bench.states() == {"a1": "waiting", "a2": "waiting", "b1": "draining", "b2": "waiting"}
+
+
 def test_when_failed_hosts_take_up_the_limit_it_pauses_and_says_so() -> None:
     bench = Bench(some(4), strategy(max_unavailable=1, max_failures=3))
     bench.will("gpu001", State.VERIFYING, Outcome.FAILED)
