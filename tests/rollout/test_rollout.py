@@ -93,6 +93,21 @@ def test_failed_unreachable_and_overdue_hosts_spend_one_budget() -> None:
     assert "3 hosts did not come through, and 2 may" in str(bench.rollout.control.reason)
 
 
+def test_resuming_accepts_what_happened_and_the_budget_begins_anew() -> None:
+    bench = Bench(some(6), strategy(max_unavailable="100%", batches="1,1,1,1,1", max_failures=1))
+    for number in range(1, 5):
+        bench.will(f"gpu{number:03d}", State.VERIFYING, Outcome.FAILED)
+    assert bench.play() is Phase.PAUSED
+    assert list(bench.rollout.counted) == ["gpu001", "gpu002"]
+    bench.reload()
+    assert bench.play() is Phase.PAUSED
+    bench.rollout.resume()
+    assert bench.play() is Phase.PAUSED
+    assert list(bench.rollout.counted) == ["gpu001", "gpu002", "gpu003", "gpu004"]
+    bench.rollout.resume()
+    assert bench.play() is Phase.ENDED
+
+
 def test_a_host_that_fails_twice_counts_once() -> None:
     bench = Bench(some(4), strategy(max_failures=1, on_failure=BACK, max_unavailable=2))
     bench.will("gpu001", State.VERIFYING, Outcome.FAILED, "GPU missing")
@@ -217,6 +232,16 @@ def test_a_unit_rolls_back_whole() -> None:
     bench.play()
     assert bench.hosts.version == {"a1": OLD, "a2": OLD}
     assert bench.states() == {"a1": "rolled_back", "a2": "rolled_back"}
+    assert list(bench.rollout.counted) == ["a2"]
+
+
+@pytest.mark.parametrize(("policy", "state"), [(BACK, "rollback_installing"), (OnFailure.PAUSE, "failed")])
+def test_when_one_of_a_unit_fails_the_others_go_no_step_further(policy: OnFailure, state: str) -> None:
+    bench = Bench(members("a1/u", "a2/u"), strategy(max_unavailable=2, on_failure=policy))
+    first, second = bench.until(State.INSTALLING)
+    bench.rollout.take([Result(second.host, second.number, Outcome.UNREACHABLE)])
+    bench.rollout.take([bench.answer(first)])
+    assert bench.states() == {"a1": state, "a2": "failed"}
     assert list(bench.rollout.counted) == ["a2"]
 
 
