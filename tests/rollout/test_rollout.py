@@ -172,6 +172,40 @@ def test_nodes_that_others_have_down_count_and_a_host_that_is_down_counts_once()
     assert bench.rollout.next() == []
 
 
+def test_after_every_decision_what_is_loaded_is_what_was_decided() -> None:
+    bench = Bench(
+        members("a1/u", "a2/u", "b", "c"), strategy(max_unavailable=3, max_failures=2, on_failure=BACK)
+    )
+    bench.will("a2", State.VERIFYING, Outcome.FAILED, "GPU missing")
+    bench.will("b", State.DRAINING, Outcome.SKIPPED, "a job")
+    while actions := bench.rollout.next():
+        for action in actions:
+            bench.rollout.take([bench.answer(action)])
+            before = bench.rollout
+            bench.reload()
+            assert dict(bench.rollout.hosts) == dict(before.hosts)
+            assert bench.rollout.control == before.control
+    assert bench.states() == {"a1": "rolled_back", "a2": "rolled_back", "b": "skipped", "c": "done"}
+
+
+def test_who_was_down_is_still_known_after_a_crash() -> None:
+    bench = Bench([*some(2), replace(some(3)[2], left_out="not in --limit")], strategy(max_unavailable=1))
+    bench.rollout.observe(down=["gpu003"], idle=["gpu002"])
+    bench.reload()
+    assert bench.rollout.next() == []
+    bench.rollout.observe(down=[], idle=["gpu002"])
+    bench.reload()
+    assert [action.host for action in bench.rollout.next()] == ["gpu002"]
+
+
+def test_a_failure_stops_what_ended_well_in_the_same_burst() -> None:
+    bench = Bench(some(2), strategy(max_unavailable=2))
+    first, second = bench.until(State.FETCHING)
+    failed = Result(second.host, second.number, Outcome.FAILED)
+    bench.rollout.take([bench.answer(first), failed])
+    assert bench.states() == {"gpu001": "waiting", "gpu002": "failed"}
+
+
 def test_a_host_that_went_down_meanwhile_keeps_others_from_being_drained() -> None:
     bench = Bench([*some(2), replace(some(3)[2], left_out="not in --limit")], strategy(max_unavailable=1))
     (action,) = bench.until(State.FETCHING)
