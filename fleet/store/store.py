@@ -18,6 +18,7 @@ from fleet.core.ids import utc_now
 from fleet.core.paths import make_private, shown, state_dir
 from fleet.store import spool
 from fleet.store.records import BaselineRow, HostRow, InspectionRow, RunRow
+from fleet.store.rollouts import Rollouts
 from fleet.store.spool import Spool
 from fleet.store.writer import StoreError, Writer
 
@@ -78,7 +79,7 @@ class Rows:
         return [values for one, values in self._rows if one == kind]
 
 
-class Store:
+class Store(Rollouts):
     """Runs and what happened in them, in the database at ``url`` (None: SQLite in the state directory).
 
     The constructor returns at once; the database is opened by the writer thread while the caller goes
@@ -398,10 +399,13 @@ class Store:
         found = self._writer.read(lambda connection: _sql().baselines(connection, **place))
         return cast("list[BaselineRow]", found)
 
-    def _write(self, work: Callable[[Connection], Any]) -> None:
+    def _write(self, work: Callable[[Connection], Any]) -> Any:
         """Write and return when it is committed."""
         self._rows.close()
-        self._writer.write(work)
+        return self._writer.write(work)
+
+    def _read(self, work: Callable[[Connection], Any]) -> Any:
+        return self._writer.read(work)
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)

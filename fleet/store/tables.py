@@ -105,3 +105,44 @@ INSPECTIONS = Table(
     Column("at", Text),
     Column("facts", Text),
 )
+
+ROLLOUTS = Table(
+    "rollouts",
+    METADATA,
+    Column("run", Text, primary_key=True),
+    Column("document", Text),
+    Column("control", Text),
+    Column("revision", BigInteger),
+    Column("created_at", Text),
+    Column("ended_at", Text),
+)
+
+ROLLOUT_CLAIMS = Table(
+    "rollout_claims",
+    METADATA,
+    Column("claim", Text, primary_key=True),
+    Column("run", Text),
+    Column("host", Text),
+)
+
+ROLLOUT_HOSTS = Table(
+    "rollout_hosts",
+    METADATA,
+    Column("run", Text, primary_key=True),
+    Column("host", Text, primary_key=True),
+    Column("number", BigInteger),
+    Column("state", Text),
+    Column("detail", Text),
+    Column("at", Text),
+)
+
+ROLLOUT_TRANSITIONS = Table(
+    "rollout_transitions",
+    METADATA,
+    Column("run", Text, primary_key=True),
+    Column("host", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("state", Text),
+    Column("detail", Text),
+    Column("at", Text),
+)
