@@ -52,6 +52,21 @@ def way(subject: Subject) -> Way | None:
     )
 
 
+def refused(subject: Subject) -> str:
+    """The toolkit's mode, where it makes ``--gpus`` fail although all is installed; empty where it does not."""
+    engine = subject.engine
+    if (
+        not isinstance(engine, Program)
+        or not isinstance(subject.toolkit, Version)
+        or not _other_mode(subject)
+    ):
+        return ""
+    if subject.default_runtime == _RUNTIME:
+        return ""
+    by_cdi = engine.version >= feature_since("gpus_by_cdi", subject.catalogue.files) and _cdi_works(subject)
+    return "" if by_cdi else str(subject.toolkit_mode)
+
+
 def _by_runtime(subject: Subject) -> Way | None:
     """What NVIDIA's runtime does of itself, where it is the engine's default."""
     toolkit, mode = subject.toolkit, subject.toolkit_mode

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from fleet.audit.compatibility.observe import version_within
 from fleet.audit.compatibility.rule import AuditRule, Case, KnownBad, rule
+from fleet.audit.compatibility.starting import refused
 from fleet.audit.compatibility.subject import NOTHING, Known, Program, Subject
 from fleet.audit.compatibility.weaknesses import listed, open_ones, with_numbers
 from fleet.audit.findings import Finding, Severity
@@ -116,6 +117,17 @@ def engine(self: AuditRule, case: Case) -> Iterator[Finding]:
             source="moby daemon/devices_nvidia_linux.go; NVIDIA's container toolkit guide",
             remedy="install nvidia-container-toolkit whole, or Docker"
             f" {feature_since('cdi_default', files)} or newer",
+        )
+    elif mode := refused(subject):
+        yield self.finding(
+            f"docker run --gpus is refused: Docker {version} runs nvidia-container-runtime-hook for it, which does not"
+            f" work in the toolkit's mode {mode}; --runtime=nvidia does",
+            observed=mode,
+            limit="auto or legacy",
+            source="NVIDIA/nvidia-container-toolkit cmd/nvidia-container-runtime-hook",
+            remedy="nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto, or Docker"
+            f" {feature_since('gpus_by_cdi', files)} or newer",
+            severity=Severity.WARNING,
         )
     elif unread:
         yield self.finding(
