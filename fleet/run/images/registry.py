@@ -94,7 +94,7 @@ class Source:
         if not isinstance(told, Mapping) or not isinstance(told.get("digest"), str):
             raise ImageError(
                 f"{self.named} in {registry.place} has a manifest of an old kind, without a configuration",
-                remedy="push it again with a Docker of this decade, or let a host that has it look",
+                remedy="push it again with a current Docker, or let a host that has it look",
             )
         blob = self._got(registry, self._path("blobs", told["digest"]), "*/*")
         self._hold(registry, blob.body, told["digest"])
