@@ -102,8 +102,11 @@ OWN = {
     "lab/engine.py",  # Docker's answers about labs
     "lab/images.py",
     "lab/simulation/hardware.py",  # its models and schema; a hardware file is read strictly
+    "lab/simulation/torch_image/__init__.py",  # its builds
+    "lab/simulation/torch_image/torch_stand_in.py",  # runs in the image, without fleet
     "lab/snapshot.py",
     "store/spool.py",
+    "store/rollout_statements.py",
     "store/statements.py",
 }
 

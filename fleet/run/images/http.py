@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import json
 import re
 import ssl
 import urllib.error
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import IO, Any
 
+from fleet.agent import strict_json
 from fleet.core.errors import ImageDenied, InputError, RegistryUnreachable
 from fleet.run.images.access import Access, Endpoint
 
@@ -41,7 +41,7 @@ class Answer:
     def document(self) -> Any:
         """The body as JSON, None where it is none."""
         try:
-            return json.loads(self.body)
+            return strict_json.loads(self.body.decode("utf-8"))
         except ValueError:
             return None
 
