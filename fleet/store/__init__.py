@@ -5,7 +5,7 @@
 import) is only imported by that thread, while the caller connects to its hosts.
 """
 
-from fleet.store.records import APPLYING, BaselineRow, HostRow, InspectionRow, RolloutRow, RunRow
+from fleet.store.records import APPLYING, BaselineRow, HostRow, InspectionRow, RunRow
 from fleet.store.store import Store
 
-__all__ = ["APPLYING", "BaselineRow", "HostRow", "InspectionRow", "RolloutRow", "RunRow", "Store"]
+__all__ = ["APPLYING", "BaselineRow", "HostRow", "InspectionRow", "RunRow", "Store"]

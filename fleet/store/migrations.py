@@ -119,47 +119,8 @@ VERSION_3: Statements = (
     )""",
 )
 
-VERSION_4: Statements = (
-    """
-    CREATE TABLE rollouts (
-        run TEXT PRIMARY KEY,
-        document TEXT NOT NULL,
-        control TEXT NOT NULL,
-        revision BIGINT NOT NULL,
-        created_at TEXT NOT NULL,
-        ended_at TEXT
-    )""",
-    """
-    CREATE TABLE rollout_claims (
-        claim TEXT PRIMARY KEY,
-        run TEXT NOT NULL,
-        host TEXT NOT NULL
-    )""",
-    "CREATE INDEX rollout_claims_run ON rollout_claims (run)",
-    """
-    CREATE TABLE rollout_hosts (
-        run TEXT NOT NULL,
-        host TEXT NOT NULL,
-        number BIGINT NOT NULL,
-        state TEXT NOT NULL,
-        detail TEXT NOT NULL,
-        at TEXT NOT NULL,
-        PRIMARY KEY (run, host)
-    )""",
-    """
-    CREATE TABLE rollout_transitions (
-        run TEXT NOT NULL,
-        host TEXT NOT NULL,
-        number BIGINT NOT NULL,
-        state TEXT NOT NULL,
-        detail TEXT NOT NULL,
-        at TEXT NOT NULL,
-        PRIMARY KEY (run, host, number)
-    )""",
-)
-
 #: Position 0 makes version 1, and so on.
-MIGRATIONS: tuple[Statements, ...] = (VERSION_1, VERSION_2, VERSION_3, VERSION_4)
+MIGRATIONS: tuple[Statements, ...] = (VERSION_1, VERSION_2, VERSION_3)
 
 
 def migrate(connection: Connection, migrations: Sequence[Statements] = MIGRATIONS) -> int:

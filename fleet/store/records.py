@@ -85,19 +85,3 @@ class InspectionRow:
     place: str
     at: str
     facts: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class RolloutRow:
-    """A rollout as kept. ``hosts`` are those that ever moved: host -> state, number of the transition, detail.
-
-    ``revision`` is what the next commit must name; ``ended_at`` is None while its hosts are claimed.
-    """
-
-    run: str
-    document: Mapping[str, Any]
-    control: Mapping[str, Any]
-    revision: int
-    created_at: str
-    ended_at: str | None
-    hosts: Mapping[str, tuple[str, int, Mapping[str, Any]]]

@@ -91,7 +91,7 @@ def _note_ends_of(connection: Connection, run: str, ends: Sequence[Values]) -> N
         numbers[host] = numbers.get(host, 0) + 1
         transitions.append({**values, "number": numbers[host]})
         now[host] = {**values, "touched": int(bool(touched.get(host)) or values["state"] == APPLYING)}
-    replace_rows(connection, HOST_STATES, ("run", "host"), list(now.values()))
+    _replace(connection, HOST_STATES, ("run", "host"), list(now.values()))
     if transitions:
         connection.execute(insert(TRANSITIONS), transitions)
 
@@ -111,7 +111,7 @@ def put_plan(connection: Connection, values: Values) -> None:
 def put_reports(connection: Connection, reports: Sequence[Values]) -> None:
     """Hosts' reports; a later one of the same run and host replaces it."""
     latest = {(values["run"], values["host"]): values for values in reports}
-    replace_rows(connection, REPORTS, ("run", "host"), list(latest.values()))
+    _replace(connection, REPORTS, ("run", "host"), list(latest.values()))
 
 
 def runs(connection: Connection, limit: int) -> list[RunRow]:
@@ -238,7 +238,7 @@ def _without(facts: Any, names: Sequence[str]) -> Any:
 def put_baselines(connection: Connection, rows: Sequence[Values]) -> None:
     """Baselines; a later one of the same host, GPU, test and key replaces it."""
     latest = {tuple(row[key] for key in _BASELINE): row for row in rows}
-    replace_rows(connection, BASELINES, _BASELINE, list(latest.values()))
+    _replace(connection, BASELINES, _BASELINE, list(latest.values()))
 
 
 def baselines(connection: Connection, **place: str) -> list[BaselineRow]:
@@ -252,7 +252,7 @@ def baselines(connection: Connection, **place: str) -> list[BaselineRow]:
 def put_inspections(connection: Connection, rows: Sequence[Values]) -> None:
     """What was learnt of images; a later row of the same digest and source replaces it."""
     latest = {(row["digest"], row["source"]): row for row in rows}
-    replace_rows(connection, INSPECTIONS, ("digest", "source"), list(latest.values()))
+    _replace(connection, INSPECTIONS, ("digest", "source"), list(latest.values()))
 
 
 def inspections(connection: Connection, digests: Sequence[str]) -> list[InspectionRow]:
@@ -262,7 +262,7 @@ def inspections(connection: Connection, digests: Sequence[str]) -> list[Inspecti
     return [InspectionRow(**{**row._mapping, "facts": json.loads(row.facts)}) for row in rows]
 
 
-def replace_rows(connection: Connection, table: Table, keys: Sequence[str], rows: Sequence[Values]) -> None:
+def _replace(connection: Connection, table: Table, keys: Sequence[str], rows: Sequence[Values]) -> None:
     """Put ``rows``, each in the place of the one with the same ``keys``: two statements for all of them."""
     if not rows:
         return

@@ -18,7 +18,6 @@ from fleet.core.ids import utc_now
 from fleet.core.paths import make_private, shown, state_dir
 from fleet.store import spool
 from fleet.store.records import BaselineRow, HostRow, InspectionRow, RunRow
-from fleet.store.rollouts import Rollouts
 from fleet.store.spool import Spool
 from fleet.store.writer import StoreError, Writer
 
@@ -79,7 +78,7 @@ class Rows:
         return [values for one, values in self._rows if one == kind]
 
 
-class Store(Rollouts):
+class Store:
     """Runs and what happened in them, in the database at ``url`` (None: SQLite in the state directory).
 
     The constructor returns at once; the database is opened by the writer thread while the caller goes
@@ -399,13 +398,10 @@ class Store(Rollouts):
         found = self._writer.read(lambda connection: _sql().baselines(connection, **place))
         return cast("list[BaselineRow]", found)
 
-    def _write(self, work: Callable[[Connection], Any]) -> Any:
+    def _write(self, work: Callable[[Connection], Any]) -> None:
         """Write and return when it is committed."""
         self._rows.close()
-        return self._writer.write(work)
-
-    def _read(self, work: Callable[[Connection], Any]) -> Any:
-        return self._writer.read(work)
+        self._writer.write(work)
 
     def _json(self, value: Any) -> str:
         return json_text(value, self._scrub)
