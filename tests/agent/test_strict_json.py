@@ -106,7 +106,6 @@ OWN = {
     "lab/simulation/torch_image/torch_stand_in.py",  # runs in the image, without fleet
     "lab/snapshot.py",
     "store/spool.py",
-    "store/rollout_statements.py",
     "store/statements.py",
 }
 
