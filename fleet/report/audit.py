@@ -6,14 +6,13 @@ document is what ``--json`` prints and what :mod:`fleet.report.audit_markdown` w
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.report.audit_causes import change_words
 from fleet.report.style import BAD, DIM, GOOD, STRONG, WARN, Line, Span, line
-from fleet.report.words import plural, printable, ranges
+from fleet.report.words import plural, printable, ranges, wrapped
 
 RUNNING = ("runs", "runs_with_warnings")
 ROLES = {
@@ -318,4 +317,5 @@ def age_words(collected_at: str, now: datetime) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 24), break_long_words=False, break_on_hyphens=False) or [""]
+    """As :func:`.words.wrapped`; one empty line of no text."""
+    return wrapped(text, width) or [""]

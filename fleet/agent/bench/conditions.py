@@ -7,6 +7,8 @@ The samples are those of :class:`fleet.agent.gpu_probe.sampler.Sampler`.
 
 from __future__ import annotations
 
+from fleet.agent.gpu_probe.plausible import DRAW_OVER_LIMIT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing module costs start-up time
     from typing import Any, List, Optional
@@ -29,7 +31,6 @@ NOTED = {
 }
 LOCKED_BELOW = 0.95  # of the highest clock
 LOADED_PERCENT = 50
-IMPLAUSIBLE = 1.5
 
 
 def reasons(samples: List[Json]) -> Optional[List[str]]:
@@ -118,7 +119,7 @@ def _power(samples: List[Json], device: Json) -> Optional[float]:
     """The highest draw that can be: a sensor that says half as much again as the limit is not believed."""
     limits = [device[key] for key in ("power_limit_w", "power_limit_max_w") if device.get(key)]
     draws = _values(samples, "power_draw_w")
-    believed = [draw for draw in draws if not limits or draw <= IMPLAUSIBLE * max(limits)]
+    believed = [draw for draw in draws if not limits or draw <= DRAW_OVER_LIMIT * max(limits)]
     return max(believed) if believed else None
 
 

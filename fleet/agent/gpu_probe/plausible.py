@@ -15,7 +15,7 @@ _POSSIBLE = {
     "memory_utilization_percent": (0, 100),
 }
 _POWER_LIMITS = ("power_limit_w", "power_limit_max_w", "power_limit_enforced_w")
-_DRAW_OVER_LIMIT = 1.5  # above the limit for a moment is normal, half as much again is not
+DRAW_OVER_LIMIT = 1.5  # above the limit for a moment is normal, half as much again is not
 
 
 def judge_plausible(device: Json) -> None:
@@ -23,7 +23,7 @@ def judge_plausible(device: Json) -> None:
     found = []
     limits = [device[key] for key in _POWER_LIMITS if device[key]]
     draw = device["power_draw_w"]
-    if draw is not None and limits and draw > _DRAW_OVER_LIMIT * max(limits):
+    if draw is not None and limits and draw > DRAW_OVER_LIMIT * max(limits):
         found.append("power_draw_w")
     found += [
         path
