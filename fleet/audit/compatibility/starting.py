@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fleet.audit.compatibility.subject import NOTHING, Program, Subject
+from fleet.catalogue.container_toolkit import toolkit_feature_since
 from fleet.catalogue.docker import feature_since
-from fleet.catalogue.versions import Version, release
+from fleet.catalogue.versions import Version
 
 SOURCE = (
     "moby daemon/devices_nvidia_linux.go, pull request 50228 (52704 turns the order round, in a release that was not"
     " found); NVIDIA/nvidia-container-toolkit"
     " cmd/nvidia-container-runtime-hook and issue 1470: only the legacy mode evaluates NVIDIA_REQUIRE_*"
 )
-#: From this toolkit on its runtime makes CDI specifications on the fly, unless told otherwise.
-JIT_CDI_SINCE = release("1.18.0")
 _RUNTIME = "nvidia"
 
 
@@ -74,7 +73,7 @@ def _by_runtime(subject: Subject) -> Way | None:
         return None
     if mode in ("cdi", "jit-cdi"):
         return Way("cdi", f"the toolkit's mode {mode}")
-    if mode in (None, "auto") and toolkit >= JIT_CDI_SINCE:
+    if mode in (None, "auto") and toolkit >= toolkit_feature_since("jit_cdi", subject.catalogue.files):
         return Way("cdi", f"toolkit {toolkit} by CDI made on the fly")
     return Way("hook", f"toolkit {toolkit} in legacy mode") if mode in (None, "auto", "legacy") else None
 

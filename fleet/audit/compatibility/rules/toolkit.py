@@ -13,13 +13,16 @@ from fleet.audit.compatibility.starting import refused
 from fleet.audit.compatibility.subject import NOTHING, Known, Program, Subject
 from fleet.audit.compatibility.weaknesses import listed, open_ones, with_numbers
 from fleet.audit.findings import Finding, Severity
-from fleet.catalogue.container_toolkit import cdi_0_7_since, toolkit_floor, toolkit_repository
+from fleet.catalogue.container_toolkit import (
+    cdi_0_7_since,
+    toolkit_feature_since,
+    toolkit_floor,
+    toolkit_repository,
+)
 from fleet.catalogue.docker import feature_since
-from fleet.catalogue.versions import Version, release
+from fleet.catalogue.versions import Version
 
 _SHOWN = 3
-#: The first toolkit whose nvidia-ctk writes the configuration of containerd.
-_CONTAINERD_SINCE = release("1.14.0")
 _TODAY = "NVIDIA/nvidia-container-toolkit CHANGELOG"
 
 
@@ -170,7 +173,7 @@ def other(self: AuditRule, case: Case) -> Iterator[Finding]:
             "; ".join(says),
             observed=says,
             limit="GPUs in every engine that is there",
-            source=f"{_TODAY}: CDI for podman, nvidia-ctk for containerd from {_CONTAINERD_SINCE} on",
+            source=f"{_TODAY}: CDI for podman, nvidia-ctk for containerd from {_containerd_since(subject)} on",
             remedy="nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, and container toolkit"
             f" {toolkit_floor(case.catalogue.files)} or newer",
         )
@@ -188,13 +191,18 @@ def _podman(subject: Subject, toolkit: Known) -> Iterator[str]:
         yield f"podman {subject.podman} cannot read the CDI 0.7.0 of toolkit {toolkit} (from {since} on)"
 
 
+def _containerd_since(subject: Subject) -> Version:
+    """The first toolkit whose nvidia-ctk writes the configuration of containerd."""
+    return toolkit_feature_since("containerd", subject.catalogue.files)
+
+
 def _kubelet(subject: Subject, toolkit: Known) -> Iterator[str]:
     """What keeps the pods of a kubelet, which containerd runs, from GPUs."""
     if subject.kubelet is None:
         return
     since, containerd = subject.catalogue.runtimes.cdi_0_7["containerd"], subject.containerd
-    if isinstance(toolkit, Version) and toolkit < _CONTAINERD_SINCE:
-        yield f"kubelet runs, and toolkit {toolkit} cannot configure containerd (from {_CONTAINERD_SINCE} on)"
+    if isinstance(toolkit, Version) and toolkit < _containerd_since(subject):
+        yield f"kubelet runs, and toolkit {toolkit} cannot configure containerd (from {_containerd_since(subject)} on)"
     elif _writes_cdi_0_7(subject, toolkit) and containerd is not None and containerd.version < since:
         yield f"containerd {containerd.text} cannot read the CDI 0.7.0 of toolkit {toolkit} (from {since} on)"
 
