@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from fleet.lab.simulation import deb
 
 # A Release file that is dated later than the reader's clock is refused.
 _DATE = "Wed, 01 Jan 2025 00:00:00 UTC"
+
+
+_AGENT_ENDS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class Key:
     def _short_home(self) -> Iterator[Path]:
         """The home by a short name: its agent listens on a socket there, whose path may have 107 bytes.
 
-        The agent that gpg starts on the way is ended, so nothing stays behind.
+        The agent that gpg starts on the way is ended, so nothing stays behind. It takes its socket away last: who came
+        before that would be spoken to by one that is ending.
         """
         with tempfile.TemporaryDirectory(prefix="gpg-") as folder:
             home = Path(folder) / "home"
@@ -84,6 +89,9 @@ class Key:
             finally:
                 argv = ["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"]
                 subprocess.run(argv, capture_output=True, timeout=30, check=False)
+                until = time.monotonic() + _AGENT_ENDS_S
+                while (home / "S.gpg-agent").exists() and time.monotonic() < until:
+                    time.sleep(0.01)
 
 
 def publish_flat(
